@@ -1,0 +1,1 @@
+"""How it is sent: group streams over Redis, weights over a broadcast group."""

@@ -1,0 +1,101 @@
+"""The stream a rollout replica or the learner keeps open to control: heartbeats and results up, commands down."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import grpc
+
+from pacs.pb import control_pb2 as pb
+from pacs.pb.control_pb2_grpc import ControlStub
+from pacs.runtime.grpc_auth import bearer_metadata
+
+__all__ = ["AgentClient"]
+
+RECONNECT_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+CommandHandler = Callable[[pb.Command], Awaitable[pb.CommandResult]]
+
+
+@dataclass
+class AgentClient:
+    """One participant's side of `Attach`; reconnects for as long as it runs.
+
+    Args:
+        address: control's host:port.
+        token: bearer token.
+        agent_id: stable across restarts.
+        role: rollout or learner.
+        handle: carries out one command; its exception's text becomes the result's error. Commands run one at a time,
+            heartbeats go on meanwhile.
+        waiting_for: what the participant waits for, empty while it works.
+        gauges: figures for control's view.
+
+    """
+
+    address: str
+    token: str
+    agent_id: str
+    role: str
+    heartbeat_seconds: float
+    handle: CommandHandler
+    waiting_for: Callable[[], str] = lambda: ""
+    gauges: Callable[[], Mapping[str, float]] = dict
+    _outbox: "asyncio.Queue[pb.AgentEvent]" = field(default_factory=asyncio.Queue)
+
+    def send(self, event: pb.AgentEvent) -> None:
+        """Queue an event; it waits for the connection if there is none."""
+        self._outbox.put_nowait(event)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Stay attached until told to stop."""
+        stopped = asyncio.ensure_future(stop.wait())
+        while not stop.is_set():
+            attached = asyncio.ensure_future(self._attach())
+            await asyncio.wait({attached, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not attached.done():
+                attached.cancel()
+            try:
+                await attached
+            except asyncio.CancelledError:
+                break
+            except grpc.aio.AioRpcError as error:
+                logger.warning(
+                    "%s: control at %s is away (%s); trying again", self.agent_id, self.address, error.details()
+                )
+                await asyncio.wait({stopped}, timeout=RECONNECT_SECONDS)
+        stopped.cancel()
+
+    async def _attach(self) -> None:
+        async with grpc.aio.insecure_channel(self.address) as channel:
+            call = ControlStub(channel).Attach(
+                self._events(), metadata=bearer_metadata(self.token), wait_for_ready=True
+            )
+            async for command in call:
+                self.send(pb.AgentEvent(result=await self._carry_out(command)))
+
+    async def _carry_out(self, command: pb.Command) -> pb.CommandResult:
+        name = command.WhichOneof("command")
+        logger.info("%s: %s", self.agent_id, name)
+        try:
+            result = await self.handle(command)
+        except Exception as error:  # whatever it is, its text belongs to control
+            logger.exception("%s: %s failed", self.agent_id, name)
+            result = pb.CommandResult(error=f"{type(error).__name__}: {error}")
+        result.command_id = command.command_id
+        return result
+
+    async def _events(self) -> AsyncIterator[pb.AgentEvent]:
+        yield pb.AgentEvent(hello=pb.Hello(agent_id=self.agent_id, role=self.role))
+        while True:
+            try:
+                async with asyncio.timeout(self.heartbeat_seconds):
+                    event = await self._outbox.get()
+            except TimeoutError:
+                event = pb.AgentEvent(
+                    heartbeat=pb.Heartbeat(waiting_for=self.waiting_for(), gauges=dict(self.gauges()))
+                )
+            yield event

@@ -1,0 +1,283 @@
+"""The one YAML file of a run, typed and frozen. Every field says its unit; unknown keys are refused.
+
+`config_file.load_config` reads it; `docs/configuration.md` is generated from these descriptions.
+"""
+
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "AlgorithmSection",
+    "ControlSection",
+    "DataSection",
+    "EvaluationSection",
+    "LearnerSection",
+    "ModelSection",
+    "PublicationSection",
+    "RedisSection",
+    "RolloutSection",
+    "RunConfig",
+    "RunSection",
+    "VerifierSection",
+]
+
+Port = Field(ge=1, le=65535)
+
+
+class Section(BaseModel):
+    """A frozen part of the file in which every key is known."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunSection(Section):
+    """The run as a whole."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the run; its folder and Redis keys."
+    )
+    directory: Path = Field(Path("runs"), description="Folder that holds one folder a run.")
+    seed: int = Field(0, ge=0, description="Fixes the order of prompts and the learner's random numbers.")
+    max_steps: int = Field(ge=1, description="Batches to train on, in all, resumed ones included.")
+    groups_per_step: int = Field(ge=1, description="Prompt groups in one batch.")
+    max_staleness: int = Field(
+        1, ge=0, description="Policy versions the rollout may be behind. 0: strictly in turn, repeatable order."
+    )
+
+    @property
+    def path(self) -> Path:
+        """The run's own folder."""
+        return self.directory / self.name
+
+
+class ModelSection(Section):
+    """The policy to start from."""
+
+    path: Path = Field(description="Folder in Hugging Face format: configuration, weights, tokenizer.")
+    dtype: Literal["float32", "bfloat16"] = Field(
+        "float32", description="Of weights and arithmetic, in learner and engine."
+    )
+    max_tokens: int = Field(1024, ge=16, description="Longest prompt plus response, tokens.")
+
+
+class DataSection(Section):
+    """Where problems come from: a file or a reasoning_gym family."""
+
+    source: Literal["file", "reasoning_gym"] = Field("file", description="Kind of source.")
+    path: Path | None = Field(None, description="JSON-lines or parquet file with the problems (source: file).")
+    heldout_path: Path | None = Field(None, description="File with the problems to evaluate on.")
+    heldout_rows: int = Field(0, ge=0, description="Without heldout_path: rows set apart from `path`, chosen by seed.")
+    prompt_field: str = Field("prompt", description="Field that holds the problem's text.")
+    messages_field: str = Field("messages", description="Field that holds a chat; used where the row has it.")
+    answer_field: str = Field("answer", description="Field that holds the gold answer.")
+    id_field: str = Field("id", description="Field that holds the row's id; the row number where missing.")
+    task: str = Field(
+        "math", description="Checker for rows without a `task` field: math, reasoning_gym, exact or a plug-in."
+    )
+    template: str = Field("{prompt}", description="Text put before the model; {prompt} is replaced.")
+    family: str | None = Field(None, description="reasoning_gym family (source: reasoning_gym).")
+    family_options: dict[str, float | int | str | bool] = Field(
+        default_factory=dict, description="Options of that family, as reasoning_gym names them."
+    )
+    family_rows: int = Field(1000, ge=1, description="Problems to generate (source: reasoning_gym).")
+    max_prompt_tokens: int = Field(512, ge=1, description="Longer prompts are refused at load, tokens.")
+
+    @model_validator(mode="after")
+    def _source_is_given(self) -> Self:
+        if self.source == "file" and self.path is None:
+            raise ValueError("data.source=file needs data.path, got data.path=null; give data.path")
+        if self.source == "file" and self.family is not None:
+            raise ValueError(f"data.source=file contradicts data.family={self.family}; remove one of them")
+        if self.source == "reasoning_gym" and self.family is None:
+            raise ValueError("data.source=reasoning_gym needs data.family, got data.family=null; give data.family")
+        if self.source == "reasoning_gym" and self.path is not None:
+            raise ValueError(f"data.source=reasoning_gym contradicts data.path={self.path}; remove one of them")
+        if self.heldout_path is not None and self.heldout_rows:
+            raise ValueError(
+                f"data.heldout_path={self.heldout_path} contradicts data.heldout_rows={self.heldout_rows}; remove one"
+            )
+        if "{prompt}" not in self.template:
+            raise ValueError(f"data.template must contain {{prompt}}, got data.template={self.template!r}")
+        return self
+
+
+class AlgorithmSection(Section):
+    """PACS: scores, weights and the reference."""
+
+    score: Literal["rloo", "grpo", "dr_grpo", "naive"] = Field("rloo", description="How a log_ratio becomes a score.")
+    beta: float = Field(1.0, gt=0, description="Factor on the log_ratio.")
+    class_weight: Literal["balanced", "none", "positive_only", "negative_only"] = Field(
+        "balanced", description="Weights of the two labels inside a group."
+    )
+    gradient: Literal["pathwise", "full"] = Field("pathwise", description="full adds the score-function term.")
+    reference: Literal["batch"] = Field("batch", description="π_ref: the policy at the start of each batch.")
+
+
+class RolloutSection(Section):
+    """Sampling."""
+
+    group_size: int = Field(8, ge=1, description="Completions of one prompt, G.")
+    temperature: float = Field(1.0, gt=0, description="Of sampling; the learner applies the same to its logits.")
+    max_response_tokens: int = Field(256, ge=1, description="Longest response, tokens.")
+    max_sequences: int = Field(128, ge=1, description="Completions the engine samples at once.")
+    kv_cache_gib: float = Field(1.0, gt=0, description="Memory for the engine's KV cache on CPU, GiB.")
+    claim_seconds: float = Field(120.0, gt=0, description="A prompt held longer may be taken over by another replica.")
+    max_deliveries: int = Field(3, ge=1, description="Tries before a prompt goes to the dead-letter stream.")
+    http_port: int = Field(8410, ge=1, le=65535, description="OpenAI-compatible completions, for people.")
+    metrics_port: int = Field(8411, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
+    start_seconds: float = Field(600.0, gt=0, description="Deadline for the engine to load and be ready.")
+
+
+class VerifierSection(Section):
+    """Grading."""
+
+    workers: int = Field(1, ge=1, description="Processes for checks that need sympy or third-party scorers.")
+    concurrent_groups: int = Field(8, ge=1, description="Groups judged at once.")
+    check_cpu_seconds: float = Field(2.0, gt=0, description="CPU time of one check before its process is killed.")
+    claim_seconds: float = Field(120.0, gt=0, description="A group held longer may be taken over by another replica.")
+    max_deliveries: int = Field(3, ge=1, description="Tries before a group goes to the dead-letter stream.")
+    grpc_port: int = Field(8420, ge=1, le=65535, description="Of the Check call.")
+    metrics_port: int = Field(8421, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
+
+
+class LearnerSection(Section):
+    """Optimisation."""
+
+    learning_rate: float = Field(1e-6, gt=0, description="AdamW's, constant after warm-up.")
+    warmup_steps: int = Field(0, ge=0, description="Optimizer steps over which the learning rate rises linearly.")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's.")
+    adam_betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW's.")
+    max_grad_norm: float = Field(1.0, ge=0, description="Global norm to clip at; 0: no clipping.")
+    minibatch_groups: int = Field(0, ge=0, description="Groups an optimizer step sees; 0: the whole batch in one step.")
+    microbatch_tokens: int = Field(
+        16384, ge=16, description="Padded tokens in one forward pass; a whole group may exceed it."
+    )
+    logit_chunk_tokens: int = Field(1024, ge=1, description="Tokens whose logits exist at the same time.")
+    gradient_checkpointing: bool = Field(
+        False, description="Recompute activations in backward: less memory, more time."
+    )
+    zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage.")
+    checkpoint_every_steps: int = Field(5, ge=1, description="Batches between checkpoints.")
+    keep_checkpoints: int = Field(2, ge=1, description="Complete checkpoints kept.")
+    max_nonfinite_steps: int = Field(3, ge=1, description="Skipped steps in a row before the run stops.")
+    batch_wait_seconds: float = Field(900.0, gt=0, description="Longest wait for a batch before the run stops.")
+    threads: int = Field(1, ge=1, description="CPU threads of the learner's arithmetic.")
+    metrics_port: int = Field(8431, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
+
+
+class PublicationSection(Section):
+    """Making weights live."""
+
+    bucket_bytes: int = Field(64 * 2**20, ge=2**16, description="Weights sent in one broadcast, bytes.")
+    phase_seconds: float = Field(120.0, gt=0, description="Deadline of each phase.")
+    attempts: int = Field(3, ge=1, description="Tries, each over a fresh communicator, before the learner gives up.")
+    max_logprob_gap: float = Field(
+        0.0, ge=0, description="Largest |log-prob difference| on the probe, nats; 0: 1e-4 in float32, 0.25 in bfloat16."
+    )
+    probe_tokens: int = Field(64, ge=2, description="Length of the probe.")
+
+
+class EvaluationSection(Section):
+    """Held-out accuracy, measured on one policy version."""
+
+    every_steps: int = Field(
+        0, ge=0, description="Batches between evaluations; 0: only before the first and after the last."
+    )
+    max_problems: int = Field(300, ge=1, description="Held-out problems used.")
+    temperature: float = Field(1.0, ge=0, description="0: greedy.")
+    samples: int = Field(1, ge=1, description="Completions a problem; accuracy is their mean.")
+    shown_samples: int = Field(8, ge=0, description="Problems whose completions are kept for people.")
+    wait_seconds: float = Field(600.0, gt=0, description="Deadline of one evaluation.")
+
+
+class ControlSection(Section):
+    """The control API."""
+
+    http_port: int = Field(8400, ge=1, le=65535, description="Of the HTTP API.")
+    grpc_port: int = Field(8401, ge=1, le=65535, description="Of the gRPC API.")
+    heartbeat_seconds: float = Field(2.0, gt=0, description="Between heartbeats.")
+    lost_after_seconds: float = Field(30.0, gt=0, description="Without a heartbeat an agent counts as lost.")
+    gold_check_seconds: float = Field(600.0, gt=0, description="Deadline for checking that every gold verifies.")
+
+
+class RedisSection(Section):
+    """The embedded server, or one of your own."""
+
+    url: str | None = Field(None, description="redis://… of a server of yours; null: `pacs run` starts one.")
+    port: int = Field(8402, ge=1, le=65535, description="Of the embedded server.")
+
+
+class RunConfig(Section):
+    """A whole run."""
+
+    run: RunSection
+    model: ModelSection
+    data: DataSection
+    algorithm: AlgorithmSection = AlgorithmSection()
+    rollout: RolloutSection = RolloutSection()
+    verifier: VerifierSection = VerifierSection()
+    learner: LearnerSection = LearnerSection(learning_rate=1e-6)
+    publication: PublicationSection = PublicationSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    control: ControlSection = ControlSection()
+    redis: RedisSection = RedisSection()
+
+    @property
+    def capacity(self) -> int:
+        """Groups that may be between admission and live weights."""
+        return (self.run.max_staleness + 1) * self.run.groups_per_step
+
+    @property
+    def logprob_tolerance(self) -> float:
+        """Largest log-prob difference a publication may show on the probe, nats."""
+        measured = {"float32": 1e-4, "bfloat16": 0.25}  # bf16: max 0.09 over 4,000 tokens of a small model, with room
+        return self.publication.max_logprob_gap or measured[self.model.dtype]
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Every port the run listens on, by its key in the file."""
+        ports = {
+            "control.http_port": self.control.http_port,
+            "control.grpc_port": self.control.grpc_port,
+            "rollout.http_port": self.rollout.http_port,
+            "rollout.metrics_port": self.rollout.metrics_port,
+            "verifier.grpc_port": self.verifier.grpc_port,
+            "verifier.metrics_port": self.verifier.metrics_port,
+            "learner.metrics_port": self.learner.metrics_port,
+        }
+        return ports if self.redis.url else {**ports, "redis.port": self.redis.port}
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        size, score = self.rollout.group_size, self.algorithm.score
+        if size < 2 and score != "naive":
+            raise ValueError(
+                f"rollout.group_size must be at least 2 for algorithm.score={score}, got rollout.group_size={size}; "
+                "set rollout.group_size or algorithm.score=naive"
+            )
+        longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens
+        if longest > self.model.max_tokens:
+            raise ValueError(
+                "data.max_prompt_tokens + rollout.max_response_tokens must fit into model.max_tokens, got "
+                f"{self.data.max_prompt_tokens} + {self.rollout.max_response_tokens} > {self.model.max_tokens}; "
+                "raise model.max_tokens or lower one of the others"
+            )
+        if self.rollout.max_sequences < size:
+            raise ValueError(
+                "rollout.max_sequences must hold a whole group, got "
+                f"rollout.max_sequences={self.rollout.max_sequences} < rollout.group_size={size}; raise it"
+            )
+        minibatch, batch = self.learner.minibatch_groups, self.run.groups_per_step
+        if minibatch and batch % minibatch:
+            raise ValueError(
+                "learner.minibatch_groups must divide run.groups_per_step, got "
+                f"learner.minibatch_groups={minibatch}, run.groups_per_step={batch}; change one of them"
+            )
+        taken: dict[int, str] = {}
+        for key, port in self.ports.items():
+            if port in taken:
+                raise ValueError(f"{key} and {taken[port]} must differ, both are {port}; change one of them")
+            taken[port] = key
+        return self

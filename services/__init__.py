@@ -1,0 +1,1 @@
+"""The four processes of a run. No service imports another."""

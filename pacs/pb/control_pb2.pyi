@@ -21,12 +21,16 @@ class AgentEvent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., result: _Optional[_Union[CommandResult, _Mapping]] = ..., step: _Optional[_Union[StepReport, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("agent_id", "role")
+    __slots__ = ("agent_id", "role", "fresh", "policy_version")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     role: str
-    def __init__(self, agent_id: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
+    fresh: bool
+    policy_version: int
+    def __init__(self, agent_id: _Optional[str] = ..., role: _Optional[str] = ..., fresh: _Optional[bool] = ..., policy_version: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("waiting_for", "gauges")

@@ -33,6 +33,7 @@ class AgentClient:
             heartbeats go on meanwhile.
         waiting_for: what the participant waits for, empty while it works.
         gauges: figures for control's view.
+        policy_version: the verified version this process holds; 0 while it is new.
 
     """
 
@@ -44,6 +45,7 @@ class AgentClient:
     handle: CommandHandler
     waiting_for: Callable[[], str] = lambda: ""
     gauges: Callable[[], Mapping[str, float]] = dict
+    policy_version: Callable[[], int] = lambda: 0
     _outbox: "asyncio.Queue[pb.AgentEvent]" = field(default_factory=asyncio.Queue)
 
     def send(self, event: pb.AgentEvent) -> None:
@@ -89,7 +91,9 @@ class AgentClient:
         return result
 
     async def _events(self) -> AsyncIterator[pb.AgentEvent]:
-        yield pb.AgentEvent(hello=pb.Hello(agent_id=self.agent_id, role=self.role))
+        version = self.policy_version()
+        hello = pb.Hello(agent_id=self.agent_id, role=self.role, fresh=version == 0, policy_version=version)
+        yield pb.AgentEvent(hello=hello)
         while True:
             try:
                 async with asyncio.timeout(self.heartbeat_seconds):

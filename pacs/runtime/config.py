@@ -23,8 +23,6 @@ __all__ = [
     "VerifierSection",
 ]
 
-Port = Field(ge=1, le=65535)
-
 
 class Section(BaseModel):
     """A frozen part of the file in which every key is known."""
@@ -218,7 +216,7 @@ class RunConfig(Section):
     algorithm: AlgorithmSection = AlgorithmSection()
     rollout: RolloutSection = RolloutSection()
     verifier: VerifierSection = VerifierSection()
-    learner: LearnerSection = LearnerSection(learning_rate=1e-6)
+    learner: LearnerSection = LearnerSection()
     publication: PublicationSection = PublicationSection()
     evaluation: EvaluationSection = EvaluationSection()
     control: ControlSection = ControlSection()

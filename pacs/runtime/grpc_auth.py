@@ -14,7 +14,7 @@ def bearer_metadata(token: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {token}"),)
 
 
-class BearerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc ships no types for aio's base
+class BearerInterceptor(grpc.aio.ServerInterceptor):
     """Turns away calls without the token: UNAUTHENTICATED."""
 
     def __init__(self, token: str) -> None:
@@ -22,9 +22,9 @@ class BearerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gr
 
     async def intercept_service(
         self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler:
+    ) -> Any:
         """See grpc.aio.ServerInterceptor."""
         given = dict(handler_call_details.invocation_metadata).get("authorization", "")
         text = given.encode() if isinstance(given, str) else given
@@ -32,7 +32,7 @@ class BearerInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # gr
         return handler if hmac.compare_digest(text, self._expected) else _refusing(handler)
 
 
-def _refusing(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+def _refusing(handler: Any) -> Any:
     """A handler of the same shape that turns the call away."""
 
     async def refuse(_request: Any, context: Any) -> Any:

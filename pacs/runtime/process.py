@@ -7,16 +7,21 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 from pacs.errors import BadInput, PacsError
+from pacs.runtime.service_settings import ServiceSettings
 
 __all__ = [
     "EXIT_BAD_INPUT",
     "EXIT_FAILED",
     "EXIT_KILLED",
     "configure_logging",
+    "exit_code_of",
     "exit_with_parent",
+    "load_settings",
     "run_service",
     "stop_on_signals",
 ]
@@ -26,6 +31,8 @@ EXIT_FAILED = 70  # EX_SOFTWARE
 EXIT_KILLED = 130  # a second signal
 
 PR_SET_PDEATHSIG = 1
+
+S = TypeVar("S", bound=ServiceSettings)
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +59,7 @@ def exit_with_parent() -> None:
         raise SystemExit(EXIT_FAILED)
 
 
-def stop_on_signals(stop: Callable[[], None]) -> None:
+def stop_on_signals(stop: Callable[[], object]) -> None:
     """Call `stop` at the first SIGTERM or SIGINT, end the process at once at the second."""
     signalled = False
 
@@ -68,23 +75,38 @@ def stop_on_signals(stop: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, on_signal)
 
 
-def run_service(service: str, main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
+def run_service(service: str, settings_class: type[S], main: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
     """Run an asyncio service until it ends or is told to stop; returns the exit code.
+
+    The configuration's path is the process's one argument.
 
     Args:
         service: its name, for the log.
-        main: gets the event that says stop; returns when it has stopped.
+        settings_class: what to read before anything heavy is imported.
+        main: gets the settings and the event that says stop; returns when it has stopped.
 
     """
     configure_logging(service)
     exit_with_parent()
 
-    async def supervised() -> None:
+    async def supervised(settings: S) -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         stop_on_signals(lambda: loop.call_soon_threadsafe(stop.set))
-        await main(stop)
+        await main(settings, stop)
 
-    return exit_code_of(lambda: asyncio.run(supervised()))
+    return exit_code_of(lambda: asyncio.run(supervised(load_settings(service, settings_class))))
+
+
+def load_settings(service: str, settings_class: type[S]) -> S:
+    """Read the settings named by the command line.
+
+    Raises:
+        BadInput: no configuration given, or it is wrong.
+
+    """
+    if len(sys.argv) != 2:
+        raise BadInput(f"a service needs the run's configuration: python -m services.{service} CONFIG")
+    return settings_class.load(Path(sys.argv[1]))
 
 
 def exit_code_of(body: Callable[[], None]) -> int:

@@ -40,7 +40,7 @@ class ServiceSettings(BaseSettings):
             BadInput: a setting is missing or wrong.
 
         """
-        settings = cls(config=load_config(config_path))  # type: ignore[call-arg]  # the rest comes from the environment
+        settings = cls(config=load_config(config_path))
         if settings.token is None and settings.token_file is None:
             raise BadInput("a service needs PACS_TOKEN or PACS_TOKEN_FILE, got neither; set one of them")
         return settings

@@ -1,0 +1,1 @@
+"""Control: run state, prompt admission, policy versions, membership, evaluation."""

@@ -1,0 +1,1 @@
+"""Where problems come from: files and reasoning_gym families."""

@@ -1,0 +1,77 @@
+"""A group in, a labelled group out: what the verifier does with one message, without the transport."""
+
+import asyncio
+import logging
+import time
+from functools import partial
+
+from pacs.errors import BadInput
+from pacs.wire.groups import Completion, Group, LabeledGroup, Prompt, Verdict
+from services.verifier.checkers.extraction import has_marked_answer
+from services.verifier.checkers.interface import Checker, Judgement, judged
+from services.verifier.checkers.registry import Registry
+from services.verifier.judging import judge
+from services.verifier.metrics import VerifierMetrics
+
+__all__ = ["VerifierHandler"]
+
+log = logging.getLogger(__name__)
+
+CUT_OFF = "length"  # the engine's finish_reason where the token limit ended the completion
+
+
+class VerifierHandler:
+    """Judges the completions of a group side by side.
+
+    Args:
+        checkers: by task name; the owner closes it.
+        metrics: where verdicts are counted.
+
+    """
+
+    def __init__(self, checkers: Registry, metrics: VerifierMetrics) -> None:
+        self._checkers = checkers
+        self._metrics = metrics
+
+    async def handle(self, group: Group) -> LabeledGroup:
+        """Judge every completion; one that could not be judged is labelled invalid.
+
+        Raises:
+            BadInput: the group's task names no checker, so nothing in it can be judged.
+
+        """
+        checker = self._checkers.get(group.prompt.task)
+        verdicts = await asyncio.gather(
+            *(self._verdict(checker, group.prompt, completion) for completion in group.completions)
+        )
+        return LabeledGroup(group, {verdict.sample_id: verdict for verdict in verdicts})
+
+    async def _verdict(self, checker: Checker, prompt: Prompt, completion: Completion) -> Verdict:
+        with self._metrics.checking(checker.name):
+            judgement = await self._judge(checker, prompt, completion)
+        self._metrics.observe(checker.name, judgement)
+        return Verdict(
+            sample_id=completion.sample_id,
+            label=judgement.label,
+            status=judgement.status,
+            method=judgement.method,
+            seconds=judgement.seconds,
+            extracted=judgement.extracted,
+        )
+
+    async def _judge(self, checker: Checker, prompt: Prompt, completion: Completion) -> Judgement:
+        """A completion that ran out of tokens before it marked an answer has none, whatever its last words are."""
+        started = time.perf_counter()
+        cut_off = completion.finish_reason == CUT_OFF
+        if cut_off and not has_marked_answer(completion.text):
+            return judged(started, "truncated", "extraction")
+        check = partial(checker.check, completion.text, prompt.answer, prompt.task_data)
+        subject = f"sample {completion.sample_id} of prompt {prompt.prompt_id!r}"
+        try:
+            judgement = await judge(check, subject)
+        except BadInput:
+            log.exception("%s cannot be judged by %s; it is labelled invalid", subject, checker.name)
+            return judged(started, "error", "none")
+        if cut_off and judgement.status == "no_answer":
+            return judged(started, "truncated", "extraction")
+        return judgement

@@ -33,6 +33,11 @@ class MathChecker:
     def __init__(self, workers: int = 1, cpu_seconds: float = 2.0) -> None:
         self._pool = WorkerPool(WORKER, workers, cpu_seconds)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the math-verify workers that are running."""
+        return self._pool.pids
+
     async def check(self, completion: str, answer: str, task_data: Mapping[str, Any]) -> Judgement:
         """Judge one completion; `task_data` is not used."""
         started = time.perf_counter()

@@ -61,6 +61,11 @@ class ReasoningGymChecker:
     def __init__(self, workers: int = 1, cpu_seconds: float = 2.0) -> None:
         self._pool = WorkerPool(WORKER, workers, cpu_seconds)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Process ids of the scoring workers that are running."""
+        return self._pool.pids
+
     async def check(self, completion: str, answer: str, task_data: Mapping[str, Any]) -> Judgement:
         """Judge one completion; the scorer reads the gold from the entry, not from `answer`."""
         started = time.perf_counter()

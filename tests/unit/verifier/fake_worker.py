@@ -14,9 +14,10 @@ def load():
             case "echo":
                 return {"status": "ok", "text": request["text"], "pid": os.getpid()}
             case "environment":
-                return {"status": "ok", "names": sorted(os.environ), "arguments": sys.argv[1:]}
+                return {"status": "ok", "names": sorted(os.environ)}
             case "print":
-                print("noise", flush=True)
+                sys.stdout.write("noise\n")
+                sys.stdout.flush()
                 return {"status": "ok", "read": sys.stdin.read()}
             case "raise":
                 raise RuntimeError("third-party code raises")
@@ -35,6 +36,7 @@ def load():
                 return {"status": "ok"}
             case "hoard":
                 return {"status": "ok", "size": len(bytearray(2 << 30))}
+        raise ValueError(request["do"])
 
     return act
 

@@ -26,6 +26,10 @@ async def pool():
     assert not any(is_running(pid) for pid in pids)
 
 
+def exists(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
 def is_running(pid):
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -134,7 +138,7 @@ async def test_close_ends_busy_workers_and_those_that_wait():
     waiting = [asyncio.create_task(pool.outcome({"do": "sleep"})) for _ in range(3)]
     await asyncio.sleep(0)
     await pool.close()
-    assert not Path(f"/proc/{pid}").exists()
+    assert not exists(pid)
     assert [(await task)["status"] for task in waiting] == ["error"] * 3
     with pytest.raises(ServiceFailed, match="closed"):
         await echo(pool)
@@ -169,9 +173,14 @@ asyncio.run(main())
 """
 
 
-async def test_a_service_that_is_killed_takes_its_workers_along():
+def start_and_kill_a_service():
     with subprocess.Popen([sys.executable, "-c", SERVICE], cwd=ROOT, stdout=subprocess.PIPE, text=True) as service:
         worker = int(service.stdout.readline())
         assert is_running(worker)
         service.kill()
+    return worker
+
+
+async def test_a_service_that_is_killed_takes_its_workers_along():
+    worker = start_and_kill_a_service()
     await eventually(lambda: not is_running(worker))

@@ -1,0 +1,122 @@
+import asyncio
+
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pacs.errors import BadInput
+from pacs.wire.groups import Completion, Group, Label, Prompt
+from services.verifier.checkers.exact import ExactChecker
+from services.verifier.checkers.interface import judged
+from services.verifier.checkers.registry import Registry
+from services.verifier.handler import VerifierHandler
+from services.verifier.metrics import VerifierMetrics
+
+pytestmark = pytest.mark.anyio
+
+
+class Faulty(ExactChecker):
+    """Fails in the way its completion says."""
+
+    name = "faulty"
+
+    async def check(self, completion, answer, task_data):
+        if completion == "raise":
+            raise RuntimeError("broken")
+        if completion == "refuse":
+            raise BadInput("this row cannot be judged")
+        return judged(0.0, "ok", "text", completion)
+
+
+class Meeting(ExactChecker):
+    """Answers only once all of a group are being judged."""
+
+    name = "meeting"
+
+    def __init__(self, size):
+        self.barrier = asyncio.Barrier(size)
+
+    async def check(self, completion, answer, task_data):
+        place = await self.barrier.wait()
+        return judged(0.0, "ok" if completion == "right" else "wrong", "text", str(place))
+
+
+def make_group(task, texts, answer="42", finish_reasons=None):
+    reasons = finish_reasons or ["stop"] * len(texts)
+    prompt = Prompt(7, "row-7", np.zeros(1, np.int32), "?", task, answer, len(texts), 16, 1.0)
+    completions = [
+        Completion(f"7/{i}", np.zeros(1, np.int32), np.zeros(1, np.float32), (), reason, text)
+        for i, (text, reason) in enumerate(zip(texts, reasons, strict=True))
+    ]
+    return Group(prompt, tuple(completions))
+
+
+def make_handler(*checkers):
+    registry = CollectorRegistry()
+    return VerifierHandler(Registry(checkers), VerifierMetrics(registry, "demo")), registry
+
+
+async def test_joins_verdicts_by_sample_id():
+    handler, _ = make_handler(ExactChecker())
+    labeled = await handler.handle(make_group("exact", ["42", "43", r"\boxed{42}", ""]))
+    assert labeled.labels == (Label.CORRECT, Label.WRONG, Label.CORRECT, Label.WRONG)
+    assert labeled.verdicts["7/3"].status == "no_answer"
+    assert labeled.verdicts["7/2"].extracted == "42"
+
+
+async def test_judges_the_completions_side_by_side():
+    handler, _ = make_handler(Meeting(4))
+    async with asyncio.timeout(10):
+        labeled = await handler.handle(make_group("meeting", ["right", "no", "no", "right"]))
+    assert labeled.labels == (Label.CORRECT, Label.WRONG, Label.WRONG, Label.CORRECT)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("42", "truncated"),
+        (r"\boxed{42", "truncated"),
+        (r"\boxed{}", "truncated"),
+        (r"<think> \boxed{42}", "truncated"),
+        (r"\boxed{42} and then", "ok"),
+        ("<answer>42</answer> and then", "ok"),
+        (r"\boxed{43} and then", "wrong"),
+    ],
+)
+async def test_what_ran_out_of_tokens_needs_a_complete_answer(text, status):
+    handler, _ = make_handler(ExactChecker())
+    labeled = await handler.handle(make_group("exact", [text], finish_reasons=["length"]))
+    verdict = labeled.verdicts["7/0"]
+    assert verdict.status == status
+    assert verdict.label is (Label.CORRECT if status == "ok" else Label.WRONG)
+
+
+@pytest.mark.parametrize("fault", ["raise", "refuse"])
+async def test_a_fault_of_the_checker_costs_one_sample_its_label_and_is_logged_with_ids(fault, caplog):
+    handler, _ = make_handler(Faulty())
+    labeled = await handler.handle(make_group("faulty", ["fine", fault]))
+    assert labeled.labels == (Label.CORRECT, Label.INVALID)
+    assert labeled.verdicts["7/1"].status == "error"
+    assert "7/1" in caplog.text
+    assert "row-7" in caplog.text
+
+
+async def test_a_group_of_an_unknown_task_is_refused_as_a_whole():
+    handler, _ = make_handler(ExactChecker())
+    with pytest.raises(BadInput, match="chess"):
+        await handler.handle(make_group("chess", ["42"]))
+
+
+async def test_counts_verdicts_by_status_and_times_checks():
+    handler, registry = make_handler(ExactChecker(), Faulty())
+    await handler.handle(make_group("exact", ["42", "42", "43"]))
+    await handler.handle(make_group("faulty", ["raise"]))
+
+    def sample(name, **labels):
+        return registry.get_sample_value(name, {"run": "demo", **labels})
+
+    assert sample("pacs_verifier_verdicts_total", verifier="exact", verdict="ok") == 2
+    assert sample("pacs_verifier_verdicts_total", verifier="exact", verdict="wrong") == 1
+    assert sample("pacs_verifier_verdicts_total", verifier="faulty", verdict="error") == 1
+    assert sample("pacs_verifier_check_seconds_count", verifier="exact") == 3
+    assert sample("pacs_verifier_checks_in_progress", verifier="exact") == 0

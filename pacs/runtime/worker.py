@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
+from pacs.errors import BadInput
 from pacs.transport.interface import Delivery, GroupStreams, Stream
 
 __all__ = ["Drop", "HandOver", "StageWorker"]
@@ -22,9 +23,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HandOver:
-    """The group moves on with these bytes."""
+    """The group moves on with these bytes; `new_tokens` were sampled in this stage."""
 
     payload: bytes
+    new_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,7 @@ class StageWorker:
         handle: bytes of one group in, outcome out. An exception leaves the group to be delivered again.
         concurrency: groups in hand at most.
         max_deliveries: tries before a group goes to the dead-letter stream.
-        may_take: set while groups may be taken.
-        may_hand_over: set while finished groups may move on; they wait meanwhile.
+        gate: set while groups may be taken and finished ones may move on; they wait meanwhile.
         drain_seconds: time given to groups in hand when stopping.
 
     """
@@ -62,8 +63,7 @@ class StageWorker:
     handle: Callable[[bytes], Awaitable[Outcome]]
     concurrency: int
     max_deliveries: int
-    may_take: asyncio.Event
-    may_hand_over: asyncio.Event
+    gate: asyncio.Event
     drain_seconds: float = 5.0
 
     def __post_init__(self) -> None:
@@ -95,7 +95,7 @@ class StageWorker:
         self._reclaim = True
 
     async def _take(self) -> None:
-        await self.may_take.wait()
+        await self.gate.wait()
         free = self.concurrency - len(self._in_hand)
         if free <= 0:
             self._freed.clear()
@@ -129,15 +129,18 @@ class StageWorker:
     async def _finish(self, delivery: Delivery) -> None:
         try:
             outcome = await self.handle(delivery.payload)
-        except DecodeError as error:
+        except (DecodeError, BadInput) as error:  # it would be no better the next time
             logger.error("%s: %s; to the dead-letter stream", self._name(delivery), error)
-            await self.streams.dead_letter(self.source, delivery, "undecodable")
+            reason = "undecodable" if isinstance(error, DecodeError) else "refused"
+            await self.streams.dead_letter(self.source, delivery, reason)
             return
-        await self.may_hand_over.wait()
+        await self.gate.wait()
         if isinstance(outcome, Drop):
             moved = await self.streams.drop(self.source, delivery.entry_id, outcome.reason)
         else:
-            moved = await self.streams.hand_over(self.source, delivery.entry_id, self.target, outcome.payload)
+            moved = await self.streams.hand_over(
+                self.source, delivery.entry_id, self.target, outcome.payload, outcome.new_tokens
+            )
         if not moved:
             logger.warning("%s: finished by another worker first", self._name(delivery))
 

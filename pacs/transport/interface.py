@@ -54,12 +54,19 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Where every admitted group of a lane is."""
+    """Where every admitted group of a lane is.
+
+    Args:
+        dropped: groups by reason.
+        tokens_generated: response tokens handed over by the rollout.
+
+    """
 
     admitted: int
     trained: int
     in_flight: int
     dropped: Mapping[str, int] = field(default_factory=dict)
+    tokens_generated: int = 0
 
     @property
     def balances(self) -> bool:
@@ -82,8 +89,13 @@ class GroupStreams(Protocol):
     async def reclaim(self, stream: Stream, consumer: str) -> list[Delivery]:
         """Take again what this consumer held when its process ended. Called once, at start."""
 
-    async def hand_over(self, source: Stream, entry_id: str, target: Stream, payload: bytes) -> bool:
-        """Move a group on; False if somebody else finished it first, and then nothing changed."""
+    async def hand_over(
+        self, source: Stream, entry_id: str, target: Stream, payload: bytes, new_tokens: int = 0
+    ) -> bool:
+        """Move a group on; False if somebody else finished it first, and then nothing changed.
+
+        `new_tokens` are counted into the ledger in the same step: the response tokens that this stage sampled.
+        """
 
     async def finish_trained(self, entry_ids: Sequence[str]) -> int:
         """Count labelled groups as trained and let them go; returns how many were still to be counted."""

@@ -31,6 +31,7 @@ class MemoryStreams:
     claim_seconds: float = 60.0
     _admitted: int = 0
     _trained: int = 0
+    _tokens: int = 0
     _dropped: dict[str, int] = field(default_factory=dict)
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
     _streams: dict[Stream, dict[str, _Entry]] = field(default_factory=lambda: {stream: {} for stream in Stream})
@@ -59,10 +60,13 @@ class MemoryStreams:
         mine = [entry_id for entry_id, entry in self._streams[stream].items() if entry.holder == consumer]
         return [self._take(stream, entry_id, consumer) for entry_id in mine]
 
-    async def hand_over(self, source: Stream, entry_id: str, target: Stream, payload: bytes) -> bool:
+    async def hand_over(
+        self, source: Stream, entry_id: str, target: Stream, payload: bytes, new_tokens: int = 0
+    ) -> bool:
         """Move a group on, once."""
         if not self._acknowledge(source, entry_id):
             return False
+        self._tokens += new_tokens
         await self._add(target, payload)
         return True
 
@@ -89,7 +93,7 @@ class MemoryStreams:
     async def ledger(self) -> Ledger:
         """Read all counts."""
         in_flight = sum(len(entries) for stream, entries in self._streams.items() if stream is not Stream.DEAD)
-        return Ledger(self._admitted, self._trained, in_flight, dict(self._dropped))
+        return Ledger(self._admitted, self._trained, in_flight, dict(self._dropped), self._tokens)
 
     async def queue_lengths(self) -> Mapping[Stream, int]:
         """Groups in each stream."""

@@ -102,9 +102,12 @@ class RedisStreams:
             start = f"({_text(ids[-1])}"
         return taken
 
-    async def hand_over(self, source: Stream, entry_id: str, target: Stream, payload: bytes) -> bool:
+    async def hand_over(
+        self, source: Stream, entry_id: str, target: Stream, payload: bytes, new_tokens: int = 0
+    ) -> bool:
         """Move a group on, once."""
-        return await self._run("hand_over", [self.key(source), self.key(target)], [entry_id, payload])
+        keys = [self.key(source), self.key(target), self.ledger_key]
+        return await self._run("hand_over", keys, [entry_id, payload, new_tokens])
 
     async def finish_trained(self, entry_ids: Sequence[str]) -> int:
         """Count labelled groups as trained."""
@@ -129,7 +132,13 @@ class RedisStreams:
         )
         counts = {_text(name): int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
         dropped = {name.removeprefix("dropped:"): n for name, n in counts.items() if name.startswith("dropped:")}
-        return Ledger(counts.get("admitted", 0), counts.get("trained", 0), int(in_flight), dropped)
+        return Ledger(
+            admitted=counts.get("admitted", 0),
+            trained=counts.get("trained", 0),
+            in_flight=int(in_flight),
+            dropped=dropped,
+            tokens_generated=counts.get("tokens", 0),
+        )
 
     async def queue_lengths(self) -> Mapping[Stream, int]:
         """Groups in each stream."""

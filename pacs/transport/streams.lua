@@ -21,9 +21,10 @@ if operation == 'admit' then
   return 1
 
 elseif operation == 'hand_over' then
-  -- KEYS source target ; ARGV id payload
+  -- KEYS source target ledger ; ARGV id payload tokens
   if not let_go(KEYS[1], ARGV[1]) then return 0 end
   redis.call('XADD', KEYS[2], '*', 'payload', ARGV[2])
+  if ARGV[3] ~= '0' then redis.call('HINCRBY', KEYS[3], 'tokens', ARGV[3]) end
   return 1
 
 elseif operation == 'finish_trained' then

@@ -1,4 +1,4 @@
-"""Held-out accuracy of one policy version: the problems travel the evaluation lane, and nothing is published meanwhile."""
+"""Held-out accuracy of one policy version: problems travel the evaluation lane, nothing is published meanwhile."""
 
 import asyncio
 import logging
@@ -117,6 +117,10 @@ class Evaluator:
         await self._state.record_evaluation(figures)
         logger.info("version %d: held-out accuracy %s on %d problems", policy_version, figures["accuracy"], len(groups))
         return figures
+
+    async def tokens_generated(self) -> int:
+        """Response tokens sampled for evaluations so far."""
+        return (await self._streams.ledger()).tokens_generated
 
     async def _collect(self, first: int) -> list[LabeledGroup]:
         groups: dict[int, LabeledGroup] = {}

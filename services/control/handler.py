@@ -97,7 +97,7 @@ class ControlHandler:
         """Place a participant: one that lived through our restart goes on, a new one has something to catch up with."""
         agent.ready_version = hello.policy_version
         if agent.role == "learner":
-            # A new learner's first act is a publication; until then its slots cannot be counted, so nothing is admitted.
+            # A new learner's first act is a publication; until then its slots cannot be counted: nothing is admitted.
             phase = await self._state.phase()
             if phase in (Phase.STARTING, Phase.RUNNING):
                 await self._state.set_phase(Phase.STARTING if hello.fresh else Phase.RUNNING)
@@ -163,7 +163,7 @@ class ControlHandler:
             "heldout_accuracy": await self._state.heldout_accuracy(),
             "tokens_per_second": self._latest.get("tokens_per_second"),
             "staleness_max": self._latest.get("staleness_max"),
-            "tokens_generated": await self._state.tokens_generated(),
+            "tokens_generated": ledger.tokens_generated + await self._evaluator.tokens_generated(),
             "queues": {stream.value: n for stream, n in queues.items()},
             "agents": [self._describe(agent) for agent in self._agents.all()],
             "waiting_for": self._waiting_for(),

@@ -34,7 +34,6 @@ class RunState:
         self._client = client
         self._key = f"{{{run}}}:state"
         self._history = f"{{{run}}}:history"
-        self._tokens = f"{{{run}}}:tokens_generated"
 
     async def phase(self) -> Phase:
         """The phase last written; STARTING at first."""
@@ -89,10 +88,6 @@ class RunState:
     async def history(self, after: int = 0) -> list[dict[str, Any]]:
         """Entries from number `after` on, oldest first."""
         return [json.loads(entry) for entry in await self._client.lrange(self._history, after, -1)]
-
-    async def tokens_generated(self) -> int:
-        """Response tokens handed over by all replicas."""
-        return int(await self._client.get(self._tokens) or 0)
 
     async def _get(self, field: str) -> bytes | None:
         value: bytes | None = await self._client.hget(self._key, field)

@@ -1,0 +1,1 @@
+"""The learner: labelled groups in, optimizer steps, checkpoints and published weights out."""

@@ -1,0 +1,1 @@
+"""The rollout: prompts in, groups of sampled completions out."""

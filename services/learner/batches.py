@@ -1,0 +1,124 @@
+"""Groups become arrays, and arrays become micro-batches of bounded size. Pure numpy.
+
+Shapes: P groups, G completions a group, B = P·G sequences, L tokens of a padded row, N response tokens of a
+micro-batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pacs.wire.groups import Label, LabeledGroup
+
+__all__ = ["Batch", "MicroBatch", "make_batch", "pad", "plan_micro_batches"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """All sequences of some whole groups, groups contiguous.
+
+    Args:
+        token_ids_B: prompt and response of each sequence, int32.
+        prompt_tokens_B: length of each prompt.
+        label_B: 1 correct, 0 wrong, 0 where not valid.
+        valid_B: whether the verifier judged the sample.
+        engine_logprobs_B: the engine's log-probs of each response, float32, nats.
+
+    """
+
+    group_size: int
+    token_ids_B: tuple[NDArray[np.int32], ...]
+    prompt_tokens_B: NDArray[np.int64]
+    label_B: NDArray[np.float32]
+    valid_B: NDArray[np.bool_]
+    engine_logprobs_B: tuple[NDArray[np.float32], ...]
+
+    @property
+    def tokens_B(self) -> NDArray[np.int64]:
+        """Length of each sequence."""
+        return np.array([len(ids) for ids in self.token_ids_B], dtype=np.int64)
+
+    @property
+    def response_tokens_B(self) -> NDArray[np.int64]:
+        """Length of each response."""
+        return self.tokens_B - self.prompt_tokens_B
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """Some rows, padded on the right, with the places of their response tokens.
+
+    Args:
+        rows: indices into the batch.
+        row_N, column_N: where each response token is *predicted*: one place before it.
+        target_N: the response tokens.
+
+    """
+
+    rows: NDArray[np.int64]
+    input_ids_bL: NDArray[np.int64]
+    attention_mask_bL: NDArray[np.int64]
+    row_N: NDArray[np.int64]
+    column_N: NDArray[np.int64]
+    target_N: NDArray[np.int64]
+
+
+def make_batch(groups: Sequence[LabeledGroup]) -> Batch:
+    """Lay groups of one size end to end.
+
+    Raises:
+        ValueError: no group, or groups of different sizes.
+
+    """
+    sizes = {len(g.group.completions) for g in groups}
+    if len(sizes) != 1:
+        raise ValueError(f"a batch needs groups of one size, got sizes {sorted(sizes)} in {len(groups)} groups")
+    completions = [c for g in groups for c in g.group.completions]
+    prompts = [g.group.prompt for g in groups for _ in g.group.completions]
+    labels = [label for g in groups for label in g.labels]
+    return Batch(
+        group_size=sizes.pop(),
+        token_ids_B=tuple(
+            np.concatenate([p.token_ids, c.token_ids]) for p, c in zip(prompts, completions, strict=True)
+        ),
+        prompt_tokens_B=np.array([len(p.token_ids) for p in prompts], dtype=np.int64),
+        label_B=np.array([label is Label.CORRECT for label in labels], dtype=np.float32),
+        valid_B=np.array([label is not Label.INVALID for label in labels], dtype=np.bool_),
+        engine_logprobs_B=tuple(c.logprobs for c in completions),
+    )
+
+
+def plan_micro_batches(
+    tokens_B: NDArray[np.int64], rows: NDArray[np.int64], max_tokens: int
+) -> list[NDArray[np.int64]]:
+    """Split rows so that rows × longest stays within `max_tokens`, sorted by length so that padding is small.
+
+    A single row longer than the budget gets a micro-batch of its own.
+    """
+    ordered = rows[np.argsort(-tokens_B[rows], kind="stable")]
+    plan, start = [], 0
+    while start < len(ordered):
+        fits = max(1, max_tokens // int(tokens_B[ordered[start]]))  # the first is the longest
+        plan.append(ordered[start : start + fits])
+        start += fits
+    return plan
+
+
+def pad(batch: Batch, rows: NDArray[np.int64], pad_token_id: int) -> MicroBatch:
+    """Pad some rows of a batch to their longest."""
+    tokens, prompts = batch.tokens_B[rows], batch.prompt_tokens_B[rows]
+    inside_bL = np.arange(tokens.max())[None, :] < tokens[:, None]
+    input_ids_bL = np.full(inside_bL.shape, pad_token_id, dtype=np.int64)
+    input_ids_bL[inside_bL] = np.concatenate([batch.token_ids_B[row] for row in rows])
+    response_bL = inside_bL & (np.arange(tokens.max())[None, :] >= prompts[:, None])
+    row_N, column_N = np.nonzero(response_bL)
+    return MicroBatch(
+        rows=rows,
+        input_ids_bL=input_ids_bL,
+        attention_mask_bL=inside_bL.astype(np.int64),
+        row_N=row_N,
+        column_N=column_N - 1,
+        target_N=input_ids_bL[row_N, column_N],
+    )

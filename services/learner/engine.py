@@ -1,0 +1,81 @@
+"""What training asks of an engine; `deepspeed_engine.py` is the one that is shipped."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.learner.batches import Batch
+
+__all__ = ["SequenceLogprobs", "StepOutcome", "TrainingEngine"]
+
+
+@dataclass(frozen=True)
+class SequenceLogprobs:
+    """Log-probs of a batch's responses under the current policy.
+
+    Args:
+        tokens_B: of each response token, float32, nats.
+        entropy: mean entropy of the predicted distributions, nats per token.
+
+    """
+
+    tokens_B: tuple[NDArray[np.float32], ...]
+    entropy: float
+
+    @property
+    def sum_B(self) -> NDArray[np.float64]:
+        """Sum over each response, nats; summed in float64, for it is what the score is made of."""
+        return np.array([tokens.sum(dtype=np.float64) for tokens in self.tokens_B])
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What an optimizer step did.
+
+    Args:
+        grad_norm: global norm before clipping.
+        applied: False where the gradient was not finite and the step was skipped.
+
+    """
+
+    grad_norm: float
+    applied: bool
+    learning_rate: float
+
+
+class TrainingEngine(Protocol):
+    """Holds the policy and its optimizer."""
+
+    def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
+        """Log-probs of some rows' responses, without gradient; in the order of `rows`."""
+
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_B: NDArray[np.float64]) -> None:
+        """Accumulate the gradient of Σ coefficient · logp over `rows`; `coefficient_B` has all rows of the batch."""
+
+    def step(self) -> StepOutcome:
+        """Apply the accumulated gradient, unless it is not finite, and clear it."""
+
+    def discard_gradient(self) -> None:
+        """Clear the accumulated gradient without a step."""
+
+    def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Log-probs at temperature 1 of tokens 1…T-1, each given those before it: float32 [T-1], nats."""
+
+    def named_tensors(self) -> Iterator[tuple[str, Any]]:
+        """The policy's tensors under their checkpoint names, tied ones once."""
+
+    def save(self, directory: Path) -> None:
+        """Write model, optimizer, schedule and random state."""
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote."""
+
+    def export(self, directory: Path) -> None:
+        """Write the policy in Hugging Face format, tokenizer included."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """Parameters, dtype and versions, for the log."""

@@ -1,0 +1,206 @@
+"""The learner's line to Redis and control: a thread with an event loop, and a queue of events for the training one.
+
+The training thread waits on that queue alone: a group has come, control wants something, a publication has ended, stop.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from redis.asyncio import Redis
+
+from pacs.pb import control_pb2 as pb
+from pacs.pb.control_pb2_grpc import ControlStub
+from pacs.runtime.agent import AgentClient
+from pacs.runtime.grpc_auth import bearer_metadata
+from pacs.transport.interface import Delivery, Stream
+from pacs.transport.redis_streams import RedisStreams
+from services.learner.settings import Settings
+
+__all__ = ["CommandCame", "Event", "GroupCame", "LearnerLink", "LinkBroke", "PublicationEnded", "StopAsked"]
+
+READ_WAIT_SECONDS = 1.0
+CALL_SECONDS = 60.0  # for one call to Redis from the training thread
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GroupCame:
+    """A labelled group is there."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True)
+class CommandCame:
+    """Control wants something done between two batches; `reply` takes the result."""
+
+    command: pb.Command
+    reply: "Future[pb.CommandResult]"
+
+
+@dataclass(frozen=True)
+class PublicationEnded:
+    """The Publish call has returned."""
+
+    reply: pb.PublishReply | None
+    error: str
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """Checkpoint and end."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class LinkBroke:
+    """The thread ended with an error."""
+
+    error: BaseException
+
+
+Event = GroupCame | CommandCame | PublicationEnded | StopAsked | LinkBroke
+
+
+class LearnerLink:
+    """See the module.
+
+    Args:
+        settings: of the learner.
+        policy_version: the version this process has published last; 0 while it is new.
+
+    """
+
+    def __init__(self, settings: Settings, policy_version: Callable[[], int]) -> None:
+        self._settings = settings
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.waiting_for = "the model to load"
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._client = Redis.from_url(settings.redis_url.get_secret_value())
+        self._streams = RedisStreams(self._client, settings.config.run.name)
+        self._room = asyncio.Semaphore(settings.config.capacity)
+        self._agent = AgentClient(
+            settings.control_target,
+            settings.bearer_token,
+            settings.agent_id,
+            "learner",
+            settings.config.control.heartbeat_seconds,
+            self._on_command,
+            waiting_for=lambda: self.waiting_for,
+            policy_version=policy_version,
+        )
+        self._thread = threading.Thread(target=self._run, name="link", daemon=True)
+
+    def start(self) -> None:
+        """Attach to control and begin to take groups."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let go of both ends; groups not acknowledged stay ours in Redis."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=10)
+
+    def next_event(self, timeout_seconds: float) -> Event | None:
+        """The next event, or None in time."""
+        try:
+            return self.events.get(timeout=timeout_seconds)
+        except queue.Empty:
+            return None
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Put a stop behind what is queued; may be called from a signal handler."""
+        self.events.put(StopAsked(reason))
+
+    def acknowledge_trained(self, entry_ids: list[str]) -> int:
+        """Count groups as trained: their gradient is durable."""
+        return self._call(self._streams.finish_trained(entry_ids))
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        """Set a group aside that cannot be read."""
+        self._call(self._streams.dead_letter(Stream.LABELED, delivery, reason))
+
+    def taken(self, groups: int) -> None:
+        """Make room: the training thread has taken groups off the queue for good."""
+        for _ in range(groups):
+            self._loop.call_soon_threadsafe(self._room.release)
+
+    def publish(self, request: pb.PublishRequest, deadline_seconds: float) -> None:
+        """Begin a publication; `PublicationEnded` tells how it ended."""
+        asyncio.run_coroutine_threadsafe(self._publish(request, deadline_seconds), self._loop)
+
+    def report_step(self, step: int, figures_json: str) -> None:
+        """Send a batch's figures to control."""
+        event = pb.AgentEvent(step=pb.StepReport(step=step, figures_json=figures_json))
+        self._loop.call_soon_threadsafe(self._agent.send, event)
+
+    def report_finished(self, step: int) -> None:
+        """Tell control that the last batch is trained, saved and published."""
+        self._loop.call_soon_threadsafe(self._agent.send, pb.AgentEvent(finished=pb.Finished(step=step)))
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self.events.put(LinkBroke(error))
+            logger.exception("the line to Redis and control broke")
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                attached = group.create_task(self._agent.run(self._stop))
+                reading = group.create_task(self._read())
+                await self._stop.wait()
+                reading.cancel()
+                attached.cancel()
+        finally:
+            await self._client.aclose()
+
+    async def _read(self) -> None:
+        """Read ahead, as far as the pipeline's capacity; what an earlier life held comes first."""
+        await self._streams.prepare()
+        consumer = self._settings.agent_id
+        deliveries = await self._streams.reclaim(Stream.LABELED, consumer)
+        while True:
+            for delivery in deliveries:
+                await self._room.acquire()
+                self.events.put(GroupCame(delivery))
+            deliveries = await self._streams.read(Stream.LABELED, consumer, 16, READ_WAIT_SECONDS)
+
+    async def _on_command(self, command: pb.Command) -> pb.CommandResult:
+        if command.WhichOneof("command") == "stop":
+            self.ask_to_stop(command.stop.reason)
+            return pb.CommandResult()
+        reply: Future[pb.CommandResult] = Future()
+        self.events.put(CommandCame(command, reply))
+        return await asyncio.wrap_future(reply)
+
+    async def _publish(self, request: pb.PublishRequest, deadline_seconds: float) -> None:
+        try:
+            async with grpc.aio.insecure_channel(self._settings.control_target) as channel:
+                reply = await ControlStub(channel).Publish(
+                    request,
+                    metadata=bearer_metadata(self._settings.bearer_token),
+                    wait_for_ready=True,
+                    timeout=deadline_seconds,
+                )
+            self.events.put(PublicationEnded(reply, ""))
+        except grpc.aio.AioRpcError as error:
+            self.events.put(PublicationEnded(None, f"{error.code().name}: {error.details()}"))

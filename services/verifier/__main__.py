@@ -1,0 +1,76 @@
+"""Starts the verifier: `python -m services.verifier CONFIG`.
+
+Waits for / is unblocked by: groups in the completions stream of either lane / the rollout.
+"""
+
+import asyncio
+
+from pacs.runtime.process import run_service
+from services.verifier.settings import Settings
+
+
+async def main(settings: Settings, stop: asyncio.Event) -> None:
+    """Wire the verifier and judge until told to stop."""
+    import grpc
+    from prometheus_client import CollectorRegistry
+    from redis.asyncio import Redis
+
+    from pacs.runtime.health_server import HealthServer
+    from pacs.runtime.worker import Drop, HandOver, StageWorker
+    from pacs.transport.interface import Lane, Stream
+    from pacs.transport.redis_streams import RedisStreams, check_server
+    from pacs.wire.groups import Label, decode_group, encode_labeled_group
+    from services.verifier.checkers.registry import load_registry
+    from services.verifier.grpc_api import add_verifier
+    from services.verifier.handler import VerifierHandler
+    from services.verifier.metrics import VerifierMetrics
+
+    config = settings.config
+    collector = CollectorRegistry()
+    checkers = load_registry(config.verifier.workers, config.verifier.workers, config.verifier.check_cpu_seconds)
+    handler = VerifierHandler(checkers, VerifierMetrics(collector, config.run.name))
+
+    async def handle(payload: bytes) -> HandOver | Drop:
+        labeled = await handler.handle(decode_group(payload))
+        if all(label is Label.INVALID for label in labeled.labels):
+            return Drop("invalid")
+        return HandOver(encode_labeled_group(labeled))
+
+    client = Redis.from_url(settings.redis_url.get_secret_value())
+    await check_server(client)
+    gate = asyncio.Event()
+    gate.set()  # labels do not depend on the weights
+    workers = []
+    for lane in (Lane.EVALUATION, Lane.TRAIN):
+        streams = RedisStreams(client, config.run.name, lane, config.verifier.claim_seconds)
+        await streams.prepare()
+        workers.append(
+            StageWorker(
+                streams=streams,
+                source=Stream.COMPLETIONS,
+                target=Stream.LABELED,
+                consumer=settings.consumer,
+                handle=handle,
+                concurrency=config.verifier.concurrent_groups,
+                max_deliveries=config.verifier.max_deliveries,
+                gate=gate,
+            )
+        )
+    server = grpc.aio.server()
+    add_verifier(server, checkers, settings.bearer_token)
+    server.add_insecure_port(f"{settings.bind_host}:{config.verifier.grpc_port}")
+    await server.start()
+    health = HealthServer(collector, lambda: "", settings.bind_host, config.verifier.metrics_port)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for worker in workers:
+                group.create_task(worker.run(stop))
+    finally:
+        await server.stop(grace=1.0)
+        await checkers.close()
+        await client.aclose()
+        health.close()
+
+
+if __name__ == "__main__":
+    raise SystemExit(run_service("verifier", Settings, main))

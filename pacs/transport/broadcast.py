@@ -88,18 +88,24 @@ class Rendezvous:
 
         Raises:
             BadInput: `address` is no host:port.
-            DeadlineExceeded: nothing answers at `address`.
+            PacsError: nothing listens there, or it cannot be reached.
+            DeadlineExceeded: it does not answer.
 
         """
         host, port = _split(address)
+        deadline = Deadline(timeout_seconds)
+        answer = f"the weight communicator's store at {address} to answer"
         try:
-            store = TCPStore(
-                host, port, is_master=False, timeout=datetime.timedelta(seconds=timeout_seconds), wait_for_workers=False
-            )
+            # torch would try again and again, and for up to twice its timeout; but an address is given out once open.
+            socket.create_connection((host, port), timeout_seconds).close()
+            left = datetime.timedelta(seconds=deadline.remaining(answer))
+            store = TCPStore(host, port, is_master=False, timeout=left, wait_for_workers=False)
+        except TimeoutError as fault:
+            raise DeadlineExceeded(answer, timeout_seconds) from fault
+        except OSError as fault:
+            raise PacsError(f"cannot reach the weight communicator at {address}: {fault}") from fault
         except RuntimeError as fault:  # torch's DistNetworkError and DistStoreError
-            raise DeadlineExceeded(
-                f"the weight communicator's store at {address} to answer", timeout_seconds
-            ) from fault
+            raise DeadlineExceeded(f"{answer} ({_first_line(fault)})", timeout_seconds) from fault
         return cls(store, address)
 
 
@@ -202,7 +208,7 @@ def _split(address: str) -> tuple[str, int]:
 
 def _await_ranks(rendezvous: Rendezvous, rank: int, world_size: int, deadline: Deadline) -> None:
     """Say that we are here and wait for the others, so that a missing rank is named and not just missed."""
-    store, missing = rendezvous.store, list(range(world_size))
+    store, missing = rendezvous.store, [other for other in range(world_size) if other != rank]
     try:
         store.set(f"rank/{rank}", "here")
         while missing := [other for other in missing if not store.check([f"rank/{other}"])]:

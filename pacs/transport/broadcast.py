@@ -25,6 +25,7 @@ from pacs.errors import BadInput, DeadlineExceeded, PacsError
 __all__ = ["BroadcastGroup", "Deadline", "Rendezvous"]
 
 _POLL_SECONDS = 0.01  # between looks at a key or an NCCL operation: far below any transfer, far above its cost
+_TIMER_SLACK_SECONDS = 0.1  # torch's timers were seen to fire a little before ours
 _NCCL_WATCHDOG_FACTOR = 10  # NCCL's own watchdog kills the process; our deadline must always come first
 
 
@@ -44,8 +45,8 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
-        return time.monotonic() >= self._expires
+        """Whether hardly any time is left."""
+        return time.monotonic() >= self._expires - _TIMER_SLACK_SECONDS
 
 
 class Rendezvous:

@@ -147,4 +147,6 @@ def _console() -> Any:
 
 def _become(module: str, *arguments: Path) -> None:
     """Replace this process by `python -m module`, so that signals go straight to it."""
-    os.execv(sys.executable, [sys.executable, "-m", module, *map(str, arguments)])
+    os.execv(  # noqa: S606  # no shell is wanted
+        sys.executable, [sys.executable, "-m", module, *map(str, arguments)]
+    )

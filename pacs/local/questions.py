@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ from rich.table import Table
 
 from pacs.errors import BadInput
 from pacs.local.control_client import ControlClient
+from pacs.local.ports import free_port
 from pacs.local.redis_server import EmbeddedRedis
 from pacs.local.workspace import Workspace
 from pacs.runtime.config import RunConfig
@@ -40,7 +40,7 @@ def read_ledger(workspace: Workspace) -> Mapping[str, Any]:
 
 def _stored_ledger(workspace: Workspace, config: RunConfig) -> Mapping[str, Any]:
     """Load the run's append-only file for a moment."""
-    server = EmbeddedRedis(workspace.redis_directory, _free_port())
+    server = EmbeddedRedis(workspace.redis_directory, free_port())
     server.start()
     try:
         return asyncio.run(_ledger_at(server.url, config.run.name))
@@ -146,10 +146,3 @@ def _control(workspace: Workspace, config: RunConfig) -> Iterator[ControlClient]
         yield client
     finally:
         client.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -30,7 +30,7 @@ SILENT_SECONDS = 60.0  # control answers in milliseconds; once it answered it mu
 History = list[Mapping[str, Any]]
 
 
-class Interrupted(Exception):  # noqa: N818  # it is no error
+class Interrupted(Exception):  # it is no error
     """The user asked to stop."""
 
 

@@ -99,7 +99,7 @@ def newest_run(runs: Path) -> Workspace:
         BadInput: there is none.
 
     """
-    started = [path for path in runs.glob("*/config.yaml")]
+    started = list(runs.glob("*/config.yaml"))
     if not started:
         raise BadInput(f"there must be a run, got none in {runs.resolve()}; name its folder with --run")
     return Workspace(max(started, key=lambda path: path.stat().st_mtime).parent)

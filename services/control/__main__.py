@@ -12,6 +12,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from prometheus_client import CollectorRegistry
     from redis.asyncio import Redis
 
+    from pacs.data.chat_tokenizer import ChatTokenizer
     from pacs.data.problems import load_problems
     from pacs.transport.interface import Lane
     from pacs.transport.redis_streams import RedisStreams, check_server
@@ -27,7 +28,6 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from services.control.problem_set import prepare
     from services.control.publication import Publisher
     from services.control.run_state import Phase, RunState
-    from services.control.tokenizer import ChatTokenizer
 
     config, token = settings.config, settings.bearer_token
     client = Redis.from_url(settings.redis_url.get_secret_value())

@@ -15,7 +15,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from pacs.errors import ServiceFailed
     from services.rollout.ray_serve import RolloutCluster
 
-    cluster = RolloutCluster(settings, Path(sys.argv[1]).resolve())
+    cluster = RolloutCluster(settings, Path(sys.argv[1]))
     try:
         await asyncio.to_thread(cluster.start)
         while not stop.is_set():

@@ -97,7 +97,7 @@ class RolloutCluster:
 
     def __init__(self, settings: Settings, config_path: Path) -> None:
         self._settings = settings
-        self._config_path = config_path
+        self._config_path = config_path.resolve()
 
     def start(self) -> None:
         """Start Ray on this machine, or join the one named by RAY_ADDRESS, and deploy; returns when replicas are up."""
@@ -107,7 +107,8 @@ class RolloutCluster:
         ray.init(log_to_driver=True, logging_level="WARNING", configure_logging=False, **sizes)
         port = self._settings.config.rollout.http_port
         serve.start(http_options={"host": self._settings.bind_host, "port": port})
-        bound = RolloutReplica.options(num_replicas=1, ray_actor_options={"num_cpus": 1}).bind(str(self._config_path))
+        deployment: Any = RolloutReplica  # what the decorators make of it
+        bound = deployment.options(num_replicas=1, ray_actor_options={"num_cpus": 1}).bind(str(self._config_path))
         handle = serve.run(bound, name=APPLICATION, route_prefix="/")
         handle.started.remote().result(timeout_s=self._settings.config.rollout.start_seconds)
 

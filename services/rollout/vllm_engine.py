@@ -67,7 +67,7 @@ class VllmEngine:
         Args:
             model: directory or hub name of a Hugging Face model.
             dtype: torch name of the weights' dtype.
-            seed: of vLLM's sampler.
+            seed: of the whole engine's sampler. (Seeds a request kill vLLM's CPU engine at a prefill in chunks.)
             max_model_tokens: prompt and response tokens of one sequence at most.
             max_sequences: sequences decoded together; a group counts `group_size`.
             kv_cache_gib: memory of the KV cache; None: what vLLM finds free (all of a machine's, on CPU).

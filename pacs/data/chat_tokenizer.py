@@ -27,6 +27,17 @@ class ChatTokenizer:
         except (OSError, ValueError) as error:
             raise BadInput(f"the model's folder must hold a tokenizer, got {model_path}: {error}") from error
 
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether the tokenizer says how a chat is laid out."""
+        return bool(self._tokenizer.chat_template)
+
+    @property
+    def eos_token(self) -> str | None:
+        """The token that ends a text, or None."""
+        token: str | None = self._tokenizer.eos_token
+        return token
+
     def __call__(self, messages: Sequence[Mapping[str, str]]) -> NDArray[np.int32]:
         """Token ids of the chat, ready for the model's turn: int32 [tokens]. Without a chat template: the bare text."""
         if self._tokenizer.chat_template:

@@ -7,7 +7,7 @@ so that one file serves a laptop and a cluster.
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pacs.errors import BadInput
@@ -40,7 +40,12 @@ class ServiceSettings(BaseSettings):
             BadInput: a setting is missing or wrong.
 
         """
-        settings = cls(config=load_config(config_path))
+        config = load_config(config_path)
+        try:
+            settings = cls(config=config)
+        except ValidationError as error:
+            names = ", ".join(f"PACS_{str(e['loc'][0]).upper()}" for e in error.errors())
+            raise BadInput(f"a service needs {names} in its environment ({error.errors()[0]['msg']}); set it") from None
         if settings.token is None and settings.token_file is None:
             raise BadInput("a service needs PACS_TOKEN or PACS_TOKEN_FILE, got neither; set one of them")
         return settings

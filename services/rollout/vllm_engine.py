@@ -195,8 +195,10 @@ class VllmEngine:
         await self._within(_ANSWER_SECONDS, "the engine's health", self._llm.check_health())
 
     async def close(self) -> None:
-        """Stop the engine's processes."""
-        self._llm.shutdown()
+        """Stop the engine's processes; safe to repeat."""
+        llm, self._llm = self._llm, None  # let go of it now: its finaliser fails once the interpreter is going down
+        if llm is not None:
+            llm.shutdown()
 
     async def _generate(self, token_ids: NDArray[np.int32], parameters: Any, priority: int = 0) -> Any:
         from vllm.inputs import TokensPrompt

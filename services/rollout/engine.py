@@ -42,7 +42,7 @@ class PromptTooLong(PacsError):
     def __str__(self) -> str:
         return (
             f"prompt and response must fit the engine's {self.max_model_tokens} tokens, got {self.prompt_tokens} + "
-            f"{self.max_tokens}; raise rollout.max_model_tokens, or lower max_tokens or the longest prompt admitted"
+            f"{self.max_tokens}; raise model.max_tokens, or lower rollout.max_response_tokens or data.max_prompt_tokens"
         )
 
 

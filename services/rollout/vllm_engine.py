@@ -58,7 +58,7 @@ class VllmEngine:
         max_model_tokens: int,
         max_sequences: int,
         kv_cache_gib: float | None = None,
-        weight_backend: str = "gloo",
+        weight_backend: str | None = None,
         worker_extension_cls: str | None = None,
         log_stats: bool = False,
     ) -> Self:
@@ -71,7 +71,7 @@ class VllmEngine:
             max_model_tokens: prompt and response tokens of one sequence at most.
             max_sequences: sequences decoded together; a group counts `group_size`.
             kv_cache_gib: memory of the KV cache; None: what vLLM finds free (all of a machine's, on CPU).
-            weight_backend: gloo or nccl.
+            weight_backend: gloo or nccl, the learner's; None: nccl where there is a GPU.
             worker_extension_cls: dotted name of a subclass of `WeightTransferWorker`; None: itself.
             log_stats: keep vLLM's own metrics (costs time at every step).
 
@@ -83,6 +83,7 @@ class VllmEngine:
 
         from services.rollout.weight_transfer import WORKER_EXTENSION, registered_name
 
+        backend = weight_backend or ("nccl" if on_gpu else "gloo")
         arguments = AsyncEngineArgs(
             model=str(model),
             dtype=dtype,
@@ -94,7 +95,7 @@ class VllmEngine:
             logprobs_mode="processed_logprobs",  # after temperature; at temperature 1 the same as raw ones
             scheduling_policy="priority",
             disable_log_stats=not log_stats,
-            weight_transfer_config=WeightTransferConfig(backend=registered_name(weight_backend)),
+            weight_transfer_config=WeightTransferConfig(backend=registered_name(backend)),
             worker_extension_cls=worker_extension_cls or WORKER_EXTENSION,
         )
         engine = cls(AsyncLLM.from_engine_args(arguments), max_model_tokens)

@@ -227,14 +227,18 @@ async def tokens_flow(engine, at_least, within_seconds=30.0):
         await asyncio.sleep(0.005)
 
 
-async def test_aborted_requests_raise_and_the_engine_goes_on(engine):
+@pytest.mark.parametrize("paused", [False, True])
+async def test_aborted_requests_raise_and_the_engine_goes_on(engine, paused):
     sampling = asyncio.create_task(engine.sample(make_prompt(1, max_tokens=400)))
     await tokens_flow(engine, at_least=3)
+    if paused:
+        await engine.pause()
 
     await engine.abort_all()
 
     with pytest.raises(SamplingAborted, match="prompt 1 was aborted"):
         await asyncio.wait_for(sampling, 10)
+    await engine.resume()
     assert len((await engine.sample(make_prompt(2))).completions) == 8
 
 

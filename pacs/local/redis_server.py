@@ -1,10 +1,12 @@
 """A Redis of our own for one run: append-only, never evicting, listening on this machine only."""
 
 import importlib.util
+import os
 import re
 import secrets
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from redis import Redis
@@ -12,6 +14,7 @@ from redis.exceptions import RedisError
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from pacs.errors import BadInput, DeadlineExceeded, ServiceFailed
+from pacs.runtime.family import PARENT_VARIABLE
 
 __all__ = ["EmbeddedRedis", "find_server"]
 
@@ -91,7 +94,11 @@ class EmbeddedRedis:
         log = self._directory / "redis.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [find_server(), configuration.resolve()], stdout=output, stderr=output, start_new_session=True
+                [sys.executable, "-m", "pacs.runtime.family", find_server(), configuration.resolve()],
+                env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         try:
             self._await_answer(log)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pacs.local.workspace import Workspace
+from pacs.runtime.family import PARENT_VARIABLE
 
 __all__ = ["SERVICES", "Services"]
 
@@ -31,7 +32,7 @@ class Services:
 
     def __init__(self, workspace: Workspace, environment: Mapping[str, str]) -> None:
         self._workspace = workspace
-        self._environment = {**os.environ, **environment, "PACS_EXIT_WITH_PARENT": str(os.getpid())}
+        self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self) -> None:

@@ -172,7 +172,7 @@ class PublicationSection(Section):
     phase_seconds: float = Field(120.0, gt=0, description="Deadline of each phase.")
     attempts: int = Field(3, ge=1, description="Tries, each over a fresh communicator, before the learner gives up.")
     max_logprob_gap: float = Field(
-        0.0, ge=0, description="Largest |log-prob difference| on the probe, nats; 0: 1e-4 in float32, 0.25 in bfloat16."
+        0.0, ge=0, description="Largest |log-prob difference| on the probe, nats; 0: 1e-4 in float32, 0.5 in bfloat16."
     )
     probe_tokens: int = Field(64, ge=2, description="Length of the probe.")
 
@@ -230,7 +230,8 @@ class RunConfig(Section):
     @property
     def logprob_tolerance(self) -> float:
         """Largest log-prob difference a publication may show on the probe, nats."""
-        measured = {"float32": 1e-4, "bfloat16": 0.25}  # bf16: max 0.09 over 4,000 tokens of a small model, with room
+        # bfloat16: up to 0.27 on a 135 M model's random tokens; a stale head is off by whole nats.
+        measured = {"float32": 1e-4, "bfloat16": 0.5}
         return self.publication.max_logprob_gap or measured[self.model.dtype]
 
     @property

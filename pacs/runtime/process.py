@@ -1,7 +1,6 @@
 """The life of one service process: signals, exit codes, logging, and what a user sees when it cannot start."""
 
 import asyncio
-import ctypes
 import logging
 import os
 import signal
@@ -12,6 +11,7 @@ from types import FrameType
 from typing import TypeVar
 
 from pacs.errors import BadInput, PacsError
+from pacs.runtime.family import exit_with_parent
 from pacs.runtime.service_settings import ServiceSettings
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "EXIT_KILLED",
     "configure_logging",
     "exit_code_of",
-    "exit_with_parent",
     "load_settings",
     "run_service",
     "stop_on_signals",
@@ -29,8 +28,6 @@ __all__ = [
 EXIT_BAD_INPUT = 2
 EXIT_FAILED = 70  # EX_SOFTWARE
 EXIT_KILLED = 130  # a second signal
-
-PR_SET_PDEATHSIG = 1
 
 S = TypeVar("S", bound=ServiceSettings)
 
@@ -44,19 +41,6 @@ def configure_logging(service: str) -> None:
     )
     for noisy in ("httpx", "uvicorn.access", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def exit_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies, if the parent said so by PACS_EXIT_WITH_PARENT=<its pid>.
-
-    A run started by `pacs run` must not outlive it, not even when that was killed with SIGKILL.
-    """
-    parent = os.environ.get("PACS_EXIT_WITH_PARENT")
-    if parent is None or not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):  # it died before we asked
-        raise SystemExit(EXIT_FAILED)
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:

@@ -1,6 +1,7 @@
 """Starts the learner: `python -m services.learner CONFIG`."""
 
-from pacs.runtime.process import configure_logging, exit_code_of, exit_with_parent, load_settings, stop_on_signals
+from pacs.runtime.family import exit_with_parent
+from pacs.runtime.process import configure_logging, exit_code_of, load_settings, stop_on_signals
 from services.learner.settings import Settings
 
 

@@ -4,6 +4,7 @@ The training thread waits on that queue alone: a group has come, control wants s
 """
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -14,7 +15,9 @@ from typing import Any, TypeVar
 
 import grpc
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
+from pacs.errors import DeadlineExceeded, ServiceFailed
 from pacs.pb import control_pb2 as pb
 from pacs.pb.control_pb2_grpc import ControlStub
 from pacs.runtime.agent import AgentClient
@@ -109,7 +112,8 @@ class LearnerLink:
 
     def close(self) -> None:
         """Let go of both ends; groups not acknowledged stay ours in Redis."""
-        self._loop.call_soon_threadsafe(self._stop.set)
+        with contextlib.suppress(ServiceFailed):  # it is down already
+            self._soon(self._stop.set)
         self._thread.join(timeout=10)
 
     def next_event(self, timeout_seconds: float) -> Event | None:
@@ -134,23 +138,46 @@ class LearnerLink:
     def taken(self, groups: int) -> None:
         """Make room: the training thread has taken groups off the queue for good."""
         for _ in range(groups):
-            self._loop.call_soon_threadsafe(self._room.release)
+            self._soon(self._room.release)
 
     def publish(self, request: pb.PublishRequest, deadline_seconds: float) -> None:
         """Begin a publication; `PublicationEnded` tells how it ended."""
-        asyncio.run_coroutine_threadsafe(self._publish(request, deadline_seconds), self._loop)
+        self._start(self._publish(request, deadline_seconds))
 
     def report_step(self, step: int, figures_json: str) -> None:
         """Send a batch's figures to control."""
         event = pb.AgentEvent(step=pb.StepReport(step=step, figures_json=figures_json))
-        self._loop.call_soon_threadsafe(self._agent.send, event)
+        self._soon(self._agent.send, event)
 
     def report_finished(self, step: int) -> None:
         """Tell control that the last batch is trained, saved and published."""
-        self._loop.call_soon_threadsafe(self._agent.send, pb.AgentEvent(finished=pb.Finished(step=step)))
+        self._soon(self._agent.send, pb.AgentEvent(finished=pb.Finished(step=step)))
+
+    def _soon(self, action: Callable[..., object], *arguments: object) -> None:
+        """Do something on the link's thread.
+
+        Raises:
+            ServiceFailed: the thread has ended; its own error is in the log.
+
+        """
+        try:
+            self._loop.call_soon_threadsafe(action, *arguments)
+        except RuntimeError as error:
+            raise ServiceFailed(f"the line to Redis and control is down: {error}") from error
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_SECONDS)
+        try:
+            return self._start(work).result(CALL_SECONDS)
+        except TimeoutError as error:
+            raise DeadlineExceeded("Redis to answer the learner", CALL_SECONDS) from error
+        except RedisError as error:
+            raise ServiceFailed(f"Redis did not do what the learner asked: {error}") from error
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        if self._loop.is_closed():
+            work.close()
+            raise ServiceFailed("the line to Redis and control is down")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -169,16 +169,20 @@ class TrainLoop:
 
     def _publish(self) -> None:
         """Make the weights live, trying again over a fresh communicator where it fails."""
-        attempts = self._config.publication.attempts
+        attempts, said = self._config.publication.attempts, ""
         for attempt in range(1, attempts + 1):
             ended = self._publish_once()
+            if ended is None:
+                return
             if ended.reply is not None:
                 self._metrics.version = ended.reply.policy_version
                 return
-            logger.error("publication attempt %d of %d: %s", attempt, attempts, ended.error)
-        raise ServiceFailed(f"the weights could not be made live in {attempts} attempts; the last one: {ended.error}")
+            said = ended.error
+            logger.error("publication attempt %d of %d: %s", attempt, attempts, said)
+        raise ServiceFailed(f"the weights could not be made live in {attempts} attempts; the last one: {said}")
 
-    def _publish_once(self) -> PublicationEnded:
+    def _publish_once(self) -> PublicationEnded | None:
+        """One attempt; None if told to stop meanwhile."""
         self._link.waiting_for = "the publication of its weights"
         settings = self._config.publication
         deadline = PHASES * settings.phase_seconds + self._config.rollout.start_seconds
@@ -191,7 +195,7 @@ class TrainLoop:
             bucket_bytes=settings.bucket_bytes,
         )
         self._link.publish(request, deadline)
-        while (ended := self._ended()) is None:  # the call has the deadline
+        while (ended := self._ended()) is None and not self._stopping:  # the call has the deadline
             self._take(self._link.next_event(EVENT_SECONDS))
         self._link.waiting_for = ""
         return ended

@@ -66,6 +66,10 @@ class SamplingEngine(Protocol):
         """Response tokens sampled since the start, of finished groups."""
         ...
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a bare text, for requests of people; prompts of a run come as ids."""
+        ...
+
     async def sample(self, prompt: Prompt) -> Group:
         """Sample the prompt's `group_size` completions.
 

@@ -6,6 +6,7 @@ restarts replicas, and answers OpenAI-style `/v1/completions`.
 
 import asyncio
 import os
+import signal
 import time
 import uuid
 from pathlib import Path
@@ -17,6 +18,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 from ray import serve  # noqa: TID253
 
+from pacs.runtime.family import end_session
 from pacs.wire.groups import Prompt
 from services.rollout.engine import PromptTooLong
 from services.rollout.replica import Replica
@@ -120,5 +122,7 @@ class RolloutCluster:
 
     def close(self) -> None:
         """Stop replicas, Serve and, where it was ours, Ray."""
+        signal.alarm(0)  # Ray takes a SIGTERM for a crash and has the process killed three seconds later
         serve.shutdown()
         ray.shutdown()
+        end_session()  # Ray's agents outlive their raylet

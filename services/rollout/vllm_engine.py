@@ -112,6 +112,10 @@ class VllmEngine:
         """Response tokens sampled since the start, of finished groups."""
         return self._completion_tokens_total
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a bare text."""
+        return [int(token_id) for token_id in self._tokenizer.encode(text)]
+
     async def sample(self, prompt: Prompt) -> Group:
         """Sample the prompt's `group_size` completions; see `SamplingEngine`."""
         if len(prompt.token_ids) + prompt.max_tokens > self._max_model_tokens:

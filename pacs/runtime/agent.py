@@ -55,21 +55,25 @@ class AgentClient:
     async def run(self, stop: asyncio.Event) -> None:
         """Stay attached until told to stop."""
         stopped = asyncio.ensure_future(stop.wait())
-        while not stop.is_set():
-            attached = asyncio.ensure_future(self._attach())
-            await asyncio.wait({attached, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not attached.done():
-                attached.cancel()
-            try:
-                await attached
-            except asyncio.CancelledError:
-                break
-            except grpc.aio.AioRpcError as error:
-                logger.warning(
-                    "%s: control at %s is away (%s); trying again", self.agent_id, self.address, error.details()
-                )
+        try:
+            while not stop.is_set():
+                await self._attach_until(stopped)
                 await asyncio.wait({stopped}, timeout=RECONNECT_SECONDS)
-        stopped.cancel()
+        finally:
+            stopped.cancel()
+
+    async def _attach_until(self, stopped: "asyncio.Future[bool]") -> None:
+        """Stay attached until the stream ends or `stopped` is done."""
+        attached = asyncio.create_task(self._attach())
+        try:
+            await asyncio.wait({attached, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if attached.done():
+                await attached
+        except grpc.aio.AioRpcError as error:
+            logger.warning("%s: control at %s is away (%s); trying again", self.agent_id, self.address, error.details())
+        finally:
+            attached.cancel()
+            await asyncio.gather(attached, return_exceptions=True)
 
     async def _attach(self) -> None:
         async with grpc.aio.insecure_channel(self.address) as channel:

@@ -150,13 +150,12 @@ class LearnerSection(Section):
     max_grad_norm: float = Field(1.0, ge=0, description="Global norm to clip at; 0: no clipping.")
     minibatch_groups: int = Field(0, ge=0, description="Groups an optimizer step sees; 0: the whole batch in one step.")
     microbatch_tokens: int = Field(
-        16384, ge=16, description="Padded tokens in one forward pass; a whole group may exceed it."
+        16384, ge=16, description="Padded tokens in one forward pass; a longer sequence gets one of its own."
     )
     logit_chunk_tokens: int = Field(1024, ge=1, description="Tokens whose logits exist at the same time.")
     gradient_checkpointing: bool = Field(
         False, description="Recompute activations in backward: less memory, more time."
     )
-    zero_stage: Literal[0, 1, 2, 3] = Field(0, description="DeepSpeed ZeRO stage.")
     checkpoint_every_steps: int = Field(5, ge=1, description="Batches between checkpoints.")
     keep_checkpoints: int = Field(2, ge=1, description="Complete checkpoints kept.")
     max_nonfinite_steps: int = Field(3, ge=1, description="Skipped steps in a row before the run stops.")

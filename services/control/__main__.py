@@ -10,11 +10,11 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Wire control and serve until told to stop."""
     import uvicorn
     from prometheus_client import CollectorRegistry
-    from redis.asyncio import Redis
 
     from pacs.data.chat_tokenizer import ChatTokenizer
     from pacs.data.problems import load_problems
     from pacs.transport.interface import Lane
+    from pacs.transport.redis_client import connect
     from pacs.transport.redis_streams import RedisStreams, check_server
     from services.control.admission import Admission
     from services.control.agents import AgentRegistry
@@ -30,7 +30,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from services.control.run_state import Phase, RunState
 
     config, token = settings.config, settings.bearer_token
-    client = Redis.from_url(settings.redis_url.get_secret_value())
+    client = connect(settings.redis_url.get_secret_value())
     await check_server(client)
     state = RunState(client, config.run.name)
     training, evaluation = (RedisStreams(client, config.run.name, lane) for lane in Lane)

@@ -19,6 +19,7 @@ class Agent:
     Args:
         ready_version: policy version it is verified to hold; 0: none, it takes no prompts.
         fenced_error: why its last publication failed; empty if it did not.
+        ended: set when the agent no longer counts as attached; an agent that lives attaches again.
 
     """
 
@@ -31,6 +32,7 @@ class Agent:
     ready_version: int = 0
     fenced_error: str = ""
     _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
     _answers: "dict[int, asyncio.Future[pb.CommandResult]]" = field(default_factory=dict)
 
     async def request(self, command: pb.Command, timeout_seconds: float) -> pb.CommandResult:
@@ -64,7 +66,8 @@ class Agent:
             waiting.set_result(result)
 
     def gone(self) -> None:
-        """The stream ended: whoever waits for an answer learns it now."""
+        """The stream ends: whoever waits for an answer learns it now."""
+        self.ended.set()
         for waiting in self._answers.values():
             if not waiting.done():
                 waiting.set_exception(ServiceFailed(f"{self.agent_id} went away"))
@@ -92,6 +95,13 @@ class AgentRegistry:
         agent.gone()
         if self._agents.get(agent.agent_id) is agent:
             del self._agents[agent.agent_id]
+
+    def drop_silent(self, seconds: float) -> list[Agent]:
+        """Detach agents that were not heard of for `seconds`; their streams may hang half-open for much longer."""
+        silent = [a for a in self.all() if time.monotonic() - a.last_heard > seconds]
+        for agent in silent:
+            self.detach(agent)
+        return silent
 
     def of_role(self, role: str) -> list[Agent]:
         """Agents of a role, ordered by id."""

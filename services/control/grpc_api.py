@@ -44,17 +44,19 @@ class _Service(ControlServicer):
         logger.info("%s attached", agent.agent_id)
         listening = asyncio.create_task(self._listen(agent, request_iterator))
         self._in_background(self._handler.attached(agent, first.hello))
+        ended = asyncio.create_task(agent.ended.wait())
         try:
-            while not listening.done():
-                next_command = asyncio.ensure_future(agent.commands.get())
-                await asyncio.wait({next_command, listening}, return_when=asyncio.FIRST_COMPLETED)
+            while not (listening.done() or ended.done()):
+                next_command = asyncio.create_task(agent.commands.get())
+                await asyncio.wait({next_command, listening, ended}, return_when=asyncio.FIRST_COMPLETED)
                 if not next_command.done():
                     next_command.cancel()
                     break
                 yield next_command.result()
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            for task in (listening, ended):
+                task.cancel()
+            await asyncio.gather(listening, ended, return_exceptions=True)
             self._agents.detach(agent)
             logger.info("%s detached", agent.agent_id)
 

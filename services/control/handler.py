@@ -66,6 +66,8 @@ class ControlHandler:
         while True:
             self._wake.clear()
             await self._admission.admit_what_fits()
+            for agent in self._agents.drop_silent(self._config.control.lost_after_seconds):
+                logger.error("%s was not heard of for too long and counts as lost", agent.agent_id)
             await self._show()
             try:
                 async with asyncio.timeout(ADMISSION_INTERVAL_SECONDS):

@@ -21,6 +21,7 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: 
     reasons = [c.finish_reason for g in groups for c in g.group.completions]
     judged = int(valid_PG.sum())
     return {
+        "prompt_ids": [g.group.prompt.prompt_id for g in groups],
         "accuracy": float(correct_P.sum() / judged) if judged else None,
         "tokens": int(batch.response_tokens_B.sum()),
         "response_tokens_mean": float(batch.response_tokens_B.mean()),

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from pacs.errors import DeadlineExceeded, ServiceFailed
@@ -23,6 +22,7 @@ from pacs.pb.control_pb2_grpc import ControlStub
 from pacs.runtime.agent import AgentClient
 from pacs.runtime.grpc_auth import bearer_metadata
 from pacs.transport.interface import Delivery, Stream
+from pacs.transport.redis_client import connect
 from pacs.transport.redis_streams import RedisStreams
 from services.learner.settings import Settings
 
@@ -91,7 +91,7 @@ class LearnerLink:
         self.waiting_for = "the model to load"
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
-        self._client = Redis.from_url(settings.redis_url.get_secret_value())
+        self._client = connect(settings.redis_url.get_secret_value())
         self._streams = RedisStreams(self._client, settings.config.run.name)
         self._room = asyncio.Semaphore(settings.config.capacity)
         self._agent = AgentClient(

@@ -9,13 +9,13 @@ import asyncio
 from typing import Any, Self
 
 from prometheus_client import CollectorRegistry
-from redis.asyncio import Redis
 
 from pacs.errors import ServiceFailed
 from pacs.runtime.agent import AgentClient
 from pacs.runtime.health_server import HealthServer
 from pacs.runtime.worker import StageWorker
 from pacs.transport.interface import Lane, Stream
+from pacs.transport.redis_client import connect
 from pacs.transport.redis_streams import RedisStreams, check_server
 from services.rollout.engine import SamplingEngine
 from services.rollout.handler import RolloutHandler
@@ -42,7 +42,7 @@ class Replica:
         self._gate = asyncio.Event()
         registry = CollectorRegistry()
         metrics = RolloutMetrics(registry, config.run.name, settings.agent_id)
-        self._client = Redis.from_url(settings.redis_url.get_secret_value())
+        self._client = connect(settings.redis_url.get_secret_value())
         handler = RolloutHandler(engine, metrics)
         self._lanes = [
             RedisStreams(self._client, config.run.name, lane, config.rollout.claim_seconds)

@@ -13,11 +13,11 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Wire the verifier and judge until told to stop."""
     import grpc
     from prometheus_client import CollectorRegistry
-    from redis.asyncio import Redis
 
     from pacs.runtime.health_server import HealthServer
     from pacs.runtime.worker import Drop, HandOver, StageWorker
     from pacs.transport.interface import Lane, Stream
+    from pacs.transport.redis_client import connect
     from pacs.transport.redis_streams import RedisStreams, check_server
     from pacs.wire.groups import Label, decode_group, encode_labeled_group
     from services.verifier.checkers.registry import load_registry
@@ -36,7 +36,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
             return Drop("invalid")
         return HandOver(encode_labeled_group(labeled))
 
-    client = Redis.from_url(settings.redis_url.get_secret_value())
+    client = connect(settings.redis_url.get_secret_value())
     await check_server(client)
     gate = asyncio.Event()
     gate.set()  # labels do not depend on the weights

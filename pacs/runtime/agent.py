@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
@@ -62,11 +63,12 @@ class AgentClient:
         finally:
             stopped.cancel()
 
-    async def _attach_until(self, stopped: "asyncio.Future[bool]") -> None:
+    async def _attach_until(self, stopped: "asyncio.Future[Any]") -> None:
         """Stay attached until the stream ends or `stopped` is done."""
-        attached = asyncio.create_task(self._attach())
+        attached = asyncio.ensure_future(self._attach())
+        waits: set[asyncio.Future[Any]] = {attached, stopped}
         try:
-            await asyncio.wait({attached, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if attached.done():
                 await attached
         except grpc.aio.AioRpcError as error:

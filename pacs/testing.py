@@ -87,7 +87,7 @@ def make_group(
 
 
 def make_labeled_group(sequence: int = 0, labels: Sequence[int] = (1, 0), **group_fields: Any) -> LabeledGroup:
-    """A group with these labels: 1 correct, 0 wrong, −1 invalid; one response a label, unless `responses` says which."""
+    """A group with these labels: 1 correct, 0 wrong, −1 invalid; one response a label, or as `responses` says."""
     responses = group_fields.pop("responses", [[21 + index] * (index + 1) for index in range(len(labels))])
     group = make_group(sequence, responses, **group_fields)
     verdicts = {

@@ -49,6 +49,11 @@ def _version(binary: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups()) if found else (0, 0)
 
 
+def _quoted(path: Path) -> str:
+    """A path as redis.conf wants it, where words end at blanks."""
+    return '"' + str(path).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
 class EmbeddedRedis:
     """A server with its data in `directory`; what is there is loaded, so a run continues where it stopped.
 
@@ -88,7 +93,8 @@ class EmbeddedRedis:
         configuration.touch(mode=0o600)
         configuration.chmod(0o600)
         configuration.write_text(
-            f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\ndir {self._directory.resolve()}\n"
+            f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\n"
+            f"dir {_quoted(self._directory.resolve())}\n"
             'appendonly yes\nappendfsync everysec\nsave ""\nmaxmemory-policy noeviction\ndaemonize no\n'
         )
         log = self._directory / "redis.log"

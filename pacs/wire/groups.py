@@ -6,11 +6,12 @@ Protobuf objects stay in this file: the rest of the project sees only these clas
 
 import enum
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from pacs.pb import groups_pb2 as pb
@@ -33,6 +34,8 @@ __all__ = [
 
 TOKEN_DTYPE = np.dtype("<i4")
 LOGPROB_DTYPE = np.dtype("<f4")
+
+T = TypeVar("T")
 
 
 class Label(enum.Enum):
@@ -235,6 +238,22 @@ def _group_from_pb(message: pb.Group) -> Group:
     return Group(_prompt_from_pb(message.prompt), tuple(_completion_from_pb(c) for c in message.completions))
 
 
+def _labeled_from_pb(message: pb.LabeledGroup) -> LabeledGroup:
+    verdicts = {
+        v.sample_id: Verdict(v.sample_id, _LABEL_FROM_PB[v.label], v.status, v.method, v.seconds, v.extracted)
+        for v in message.verdicts
+    }
+    return LabeledGroup(_group_from_pb(message.group), verdicts)
+
+
+def _decoded(read: Callable[[bytes], T], payload: bytes) -> T:
+    """Whatever is wrong with the bytes, it is one kind of error."""
+    try:
+        return read(payload)
+    except (ValueError, KeyError) as error:
+        raise DecodeError(f"{type(error).__name__}: {error}") from error
+
+
 def encode_prompt(prompt: Prompt) -> bytes:
     """Serialise a prompt for the prompts stream."""
     return _prompt_to_pb(prompt).SerializeToString()
@@ -242,7 +261,7 @@ def encode_prompt(prompt: Prompt) -> bytes:
 
 def decode_prompt(payload: bytes) -> Prompt:
     """Read a prompt back; raises `google.protobuf.message.DecodeError` on bytes that are none."""
-    return _prompt_from_pb(pb.Prompt.FromString(payload))
+    return _decoded(lambda bytes_: _prompt_from_pb(pb.Prompt.FromString(bytes_)), payload)
 
 
 def encode_group(group: Group) -> bytes:
@@ -252,7 +271,7 @@ def encode_group(group: Group) -> bytes:
 
 def decode_group(payload: bytes) -> Group:
     """Read a group back; raises `google.protobuf.message.DecodeError` on bytes that are none."""
-    return _group_from_pb(pb.Group.FromString(payload))
+    return _decoded(lambda bytes_: _group_from_pb(pb.Group.FromString(bytes_)), payload)
 
 
 def encode_labeled_group(labeled: LabeledGroup) -> bytes:
@@ -273,9 +292,4 @@ def encode_labeled_group(labeled: LabeledGroup) -> bytes:
 
 def decode_labeled_group(payload: bytes) -> LabeledGroup:
     """Read a labelled group back; raises `google.protobuf.message.DecodeError` on bytes that are none."""
-    message = pb.LabeledGroup.FromString(payload)
-    verdicts = {
-        v.sample_id: Verdict(v.sample_id, _LABEL_FROM_PB[v.label], v.status, v.method, v.seconds, v.extracted)
-        for v in message.verdicts
-    }
-    return LabeledGroup(_group_from_pb(message.group), verdicts)
+    return _decoded(lambda bytes_: _labeled_from_pb(pb.LabeledGroup.FromString(bytes_)), payload)

@@ -91,13 +91,14 @@ def _file_problems(path: Path, data: DataSection) -> list[Problem]:
 
 def _problem(row: Mapping[str, Any], number: int, path: Path, data: DataSection) -> Problem:
     where = f"{path} line {number}"
+    row = {name: value for name, value in row.items() if value is not None}  # parquet has every column in every row
     chat, text = row.get(data.messages_field), row.get(data.prompt_field)
     if chat is None and text is None:
         raise BadInput(
             f"{where} needs the field {data.prompt_field!r} or {data.messages_field!r}, got {sorted(row)}; "
             "set data.prompt_field to the name used there"
         )
-    if row.get(data.answer_field) is None:
+    if data.answer_field not in row:
         raise BadInput(
             f"{where} needs the field {data.answer_field!r}, got {sorted(row)}; "
             "set data.answer_field to the name used there"
@@ -138,7 +139,12 @@ def _family_problems(data: DataSection, seed: int) -> list[Problem]:
 
     if data.family not in DATASETS:
         raise BadInput(f"data.family must be a reasoning_gym family, got {data.family!r}; known: {sorted(DATASETS)}")
-    generated = reasoning_gym.create_dataset(data.family, size=data.family_rows, seed=seed, **data.family_options)
+    try:
+        generated = reasoning_gym.create_dataset(data.family, size=data.family_rows, seed=seed, **data.family_options)
+    except (AssertionError, TypeError, ValueError) as error:
+        raise BadInput(
+            f"data.family_options must be what {data.family} takes, got {dict(data.family_options)}: {error}"
+        ) from error
     return [
         Problem(
             problem_id=f"{data.family}-{index}",

@@ -23,12 +23,14 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open(encoding="utf-8", errors="strict") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                raise BadInput(f"{path} line {number} must be UTF-8: {error.reason}; convert the file") from error
             except json.JSONDecodeError as error:
                 raise BadInput(
                     f"{path} line {number} must be JSON: {error.msg} at column {error.colno}; mend or remove the line"

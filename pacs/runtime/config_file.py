@@ -58,7 +58,10 @@ def _lay_over(tree: dict[str, Any], override: str) -> None:
         tree = tree.setdefault(section, {})
         if not isinstance(tree, dict):
             raise BadInput(f"--set {override}: {section} is a value, not a section; see docs/configuration.md")
-    tree[last] = yaml.safe_load(text)
+    try:
+        tree[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadInput(f"--set {override}: the value must be YAML: {' '.join(str(error).split())}") from error
 
 
 def _first_complaint(error: ValidationError) -> str:

@@ -48,6 +48,8 @@ class ServiceSettings(BaseSettings):
             raise BadInput(f"a service needs {names} in its environment ({error.errors()[0]['msg']}); set it") from None
         if settings.token is None and settings.token_file is None:
             raise BadInput("a service needs PACS_TOKEN or PACS_TOKEN_FILE, got neither; set one of them")
+        if settings.token is None and settings.token_file is not None and not settings.token_file.is_file():
+            raise BadInput(f"PACS_TOKEN_FILE must be a file, got {settings.token_file}, which does not exist")
         return settings
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from google.protobuf.message import DecodeError
 
 from pacs.errors import BadInput
+from pacs.runtime.tasks import end_tasks
 from pacs.transport.interface import Delivery, GroupStreams, Stream
 
 __all__ = ["Drop", "HandOver", "StageWorker"]
@@ -81,7 +82,7 @@ class StageWorker:
                 if step.done():
                     step.result()
                 else:
-                    await _cancel([step])
+                    await end_tasks([step])
             if self._in_hand:
                 await asyncio.wait(self._in_hand.values(), timeout=self.drain_seconds)
         finally:
@@ -90,17 +91,14 @@ class StageWorker:
 
     async def abandon(self) -> None:
         """Let go of every group in hand, unfinished; they are taken again afterwards."""
-        await _cancel(list(self._in_hand.values()))
+        await end_tasks(self._in_hand.values())
         self._in_hand.clear()
         self._reclaim = True
 
     async def _take(self) -> None:
         await self.gate.wait()
+        await self._room()
         free = self.concurrency - len(self._in_hand)
-        if free <= 0:
-            self._freed.clear()
-            await self._freed.wait()
-            return
         if self._reclaim:
             self._reclaim = False
             deliveries = await self.streams.reclaim(self.source, self.consumer)
@@ -108,7 +106,13 @@ class StageWorker:
             deliveries = await self.streams.read(self.source, self.consumer, free, READ_WAIT_SECONDS)
         for delivery in deliveries:
             if delivery.entry_id not in self._in_hand:
+                await self._room()  # an earlier life may have held more than we may
                 await self._accept(delivery)
+
+    async def _room(self) -> None:
+        while len(self._in_hand) >= self.concurrency:
+            self._freed.clear()
+            await self._freed.wait()
 
     async def _accept(self, delivery: Delivery) -> None:
         if delivery.deliveries > self.max_deliveries:
@@ -127,6 +131,7 @@ class StageWorker:
             logger.error("%s %s: left for another delivery", self.source.value, entry_id, exc_info=error)
 
     async def _finish(self, delivery: Delivery) -> None:
+        await self.gate.wait()  # it may have closed while we were reading
         try:
             outcome = await self.handle(delivery.payload)
         except (DecodeError, BadInput) as error:  # it would be no better the next time
@@ -146,9 +151,3 @@ class StageWorker:
 
     def _name(self, delivery: Delivery) -> str:
         return f"{self.source.value} {delivery.entry_id}"
-
-
-async def _cancel(tasks: "list[asyncio.Task[None]]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -21,6 +21,9 @@ class Agent:
         fenced_error: why its last publication failed; empty if it did not.
         ended: set when the agent no longer counts as attached; an agent that lives attaches again.
 
+    Commands are numbered from the time of attachment, so that an answer to a command of an earlier attachment, or of an
+    earlier control, which an agent sends over its next stream, is not taken for one of ours.
+
     """
 
     agent_id: str
@@ -31,7 +34,7 @@ class Agent:
     gauges: Mapping[str, float] = field(default_factory=dict)
     ready_version: int = 0
     fenced_error: str = ""
-    _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    _ids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(time.time_ns()))
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     _answers: "dict[int, asyncio.Future[pb.CommandResult]]" = field(default_factory=dict)
 

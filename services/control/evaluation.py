@@ -92,7 +92,8 @@ class Evaluator:
         """
         started = time.monotonic()
         await self._discard_leftovers()
-        first = (await self._streams.ledger()).admitted
+        before = await self._streams.ledger()
+        first = before.admitted
         for sequence, prepared in enumerate(self._problems, start=first):
             prompt = make_prompt(
                 prepared,
@@ -104,7 +105,7 @@ class Evaluator:
                 await self._state.reference_epoch(),
             )
             await self._streams.admit(sequence, encode_prompt(prompt))
-        groups = await self._collect(first)
+        groups = await self._collect(first, sum(before.dropped.values()))
         figures = {
             "step": step,
             "policy_version": policy_version,
@@ -122,11 +123,10 @@ class Evaluator:
         """Response tokens sampled for evaluations so far."""
         return (await self._streams.ledger()).tokens_generated
 
-    async def _collect(self, first: int) -> list[LabeledGroup]:
+    async def _collect(self, first: int, dropped_before: int) -> list[LabeledGroup]:
         groups: dict[int, LabeledGroup] = {}
         try:
             async with asyncio.timeout(self._settings.wait_seconds):
-                dropped_before = sum((await self._streams.ledger()).dropped.values())
                 while len(groups) < len(self._problems):
                     for delivery in await self._streams.read(Stream.LABELED, CONSUMER, 64, READ_WAIT_SECONDS):
                         labeled = decode_labeled_group(delivery.payload)

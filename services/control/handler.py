@@ -207,12 +207,14 @@ class ControlHandler:
 
     async def _evaluation_done(self) -> None:
         """Wait for the running evaluation; it has its own deadline."""
-        if self._evaluation is not None:
-            running, self._evaluation = self._evaluation, None
-            try:
-                await running
-            except PacsError as error:
-                raise PublicationFailed("evaluation", "control", str(error)) from error
+        if self._evaluation is None:
+            return
+        try:
+            await self._evaluation
+        except PacsError as error:
+            raise PublicationFailed("evaluation", "control", str(error)) from error
+        finally:
+            self._evaluation = None
 
     def _waiting_for(self) -> str:
         if self._evaluation is not None and not self._evaluation.done():

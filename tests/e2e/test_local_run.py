@@ -47,6 +47,21 @@ def broken(new_run):
     return run
 
 
+@pytest.fixture(scope="module")
+def overlapping(new_run):
+    """Rollout and learner at the same time: publications meet requests in flight."""
+    run = new_run("overlapping", "run.max_staleness=1", "run.max_steps=5", "evaluation.max_problems=40")
+    run.start()
+    assert run.wait(400) == 0, run.output
+    return run
+
+
+def test_overlapping_run_is_as_exact(overlapping):
+    assert overlapping.ledger() == {"admitted": 5 * GROUPS, "trained": 5 * GROUPS, "dropped": {}, "in_flight": 0}
+    assert max(entry["max_logprob_gap"] for entry in overlapping.history("publication")) < 1e-4
+    assert max(entry["staleness_max"] for entry in overlapping.history("step")) == 1
+
+
 def test_summary_says_what_was_reached(whole):
     summary = whole.summary
     assert summary["state"] == "finished"

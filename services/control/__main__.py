@@ -13,6 +13,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
     from pacs.data.chat_tokenizer import ChatTokenizer
     from pacs.data.problems import load_problems
+    from pacs.runtime.tasks import end_tasks
     from pacs.transport.interface import Lane
     from pacs.transport.redis_client import connect
     from pacs.transport.redis_streams import RedisStreams, check_server
@@ -78,8 +79,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
                 task.result()
     finally:
         http_server.should_exit = True
-        work[1].cancel()
-        stopped.cancel()
+        await end_tasks([work[1], stopped])
         await grpc_server.stop(grace=1.0)
         await asyncio.gather(*work, return_exceptions=True)
         await client.aclose()

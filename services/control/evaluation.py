@@ -1,6 +1,5 @@
 """Held-out accuracy of one policy version: problems travel the evaluation lane, nothing is published meanwhile."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -125,21 +124,21 @@ class Evaluator:
 
     async def _collect(self, first: int, dropped_before: int) -> list[LabeledGroup]:
         groups: dict[int, LabeledGroup] = {}
-        try:
-            async with asyncio.timeout(self._settings.wait_seconds):
-                while len(groups) < len(self._problems):
-                    for delivery in await self._streams.read(Stream.LABELED, CONSUMER, 64, READ_WAIT_SECONDS):
-                        labeled = decode_labeled_group(delivery.payload)
-                        if labeled.group.prompt.sequence >= first:
-                            groups[labeled.group.prompt.sequence] = labeled
-                        await self._streams.finish_trained([delivery.entry_id])
-                    dropped = sum((await self._streams.ledger()).dropped.values()) - dropped_before
-                    if len(groups) + dropped >= len(self._problems):
-                        break
-        except TimeoutError:
-            waited_for = f"{len(self._problems) - len(groups)} of {len(self._problems)} held-out groups"
-            raise DeadlineExceeded(waited_for, self._settings.wait_seconds) from None
+        wanted, deadline = len(self._problems), time.monotonic() + self._settings.wait_seconds
+        while len(groups) + await self._dropped_since(dropped_before) < wanted:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                waited_for = f"{wanted - len(groups)} of {wanted} held-out groups"
+                raise DeadlineExceeded(waited_for, self._settings.wait_seconds)
+            for delivery in await self._streams.read(Stream.LABELED, CONSUMER, 64, min(left, READ_WAIT_SECONDS)):
+                labeled = decode_labeled_group(delivery.payload)
+                if labeled.group.prompt.sequence >= first:
+                    groups[labeled.group.prompt.sequence] = labeled
+                await self._streams.finish_trained([delivery.entry_id])
         return list(groups.values())
+
+    async def _dropped_since(self, before: int) -> int:
+        return sum((await self._streams.ledger()).dropped.values()) - before
 
     async def _discard_leftovers(self) -> None:
         """Let go of groups of an evaluation that a killed control never finished."""

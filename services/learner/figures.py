@@ -45,16 +45,16 @@ def score_figures(score_B: NDArray[np.float64], batch: Batch) -> dict[str, Any]:
 
     from pacs.algo import area_under_curve, brier, calibration_error, length_slope, saturated_share
 
-    correct_B = (batch.label_B == 1) & batch.valid_B
-    wrong_B = (batch.label_B == 0) & batch.valid_B
-    if not batch.valid_B.any():
+    judged_B = batch.valid_B & np.isfinite(score_B)  # a score that is not finite means that the step was skipped
+    if not judged_B.any():
         return {}
-    score, label = torch.from_numpy(score_B[batch.valid_B]), torch.from_numpy(batch.label_B[batch.valid_B])
-    length = torch.from_numpy(batch.response_tokens_B[batch.valid_B])
+    correct_B, wrong_B = (batch.label_B == 1) & judged_B, (batch.label_B == 0) & judged_B
+    score, label = torch.from_numpy(score_B[judged_B]), torch.from_numpy(batch.label_B[judged_B])
+    length = torch.from_numpy(batch.response_tokens_B[judged_B])
     return {
         "score_correct_mean": float(score_B[correct_B].mean()) if correct_B.any() else None,
         "score_wrong_mean": float(score_B[wrong_B].mean()) if wrong_B.any() else None,
-        "score_abs_max": float(np.abs(score_B).max()),
+        "score_abs_max": float(np.abs(score_B[judged_B]).max()),
         "calibration_error": _number(calibration_error(score, label)),
         "brier": _number(brier(score, label)),
         "auc": _number(area_under_curve(score, label)),

@@ -21,6 +21,7 @@ from pacs.pb import control_pb2 as pb
 from pacs.pb.control_pb2_grpc import ControlStub
 from pacs.runtime.agent import AgentClient
 from pacs.runtime.grpc_auth import bearer_metadata
+from pacs.runtime.tasks import end_tasks
 from pacs.transport.interface import Delivery, Stream
 from pacs.transport.redis_client import connect
 from pacs.transport.redis_streams import RedisStreams
@@ -112,6 +113,9 @@ class LearnerLink:
 
     def close(self) -> None:
         """Let go of both ends; groups not acknowledged stay ours in Redis."""
+        if self._thread.ident is None:  # something failed before the start
+            self._loop.close()
+            return
         with contextlib.suppress(ServiceFailed):  # it is down already
             self._soon(self._stop.set)
         self._thread.join(timeout=10)
@@ -195,8 +199,7 @@ class LearnerLink:
                 attached = group.create_task(self._agent.run(self._stop))
                 reading = group.create_task(self._read())
                 await self._stop.wait()
-                reading.cancel()
-                attached.cancel()
+                await end_tasks([reading, attached])
         finally:
             await self._client.aclose()
 

@@ -141,7 +141,8 @@ class TrainLoop:
         logger.info("step %d: accuracy %s, loss %.4f", self._state.step, figures["accuracy"], figures["loss"])
 
     def _checkpoint(self) -> None:
-        if self._state.step > 0:
+        """Make what was trained since the last checkpoint durable."""
+        if self._unacknowledged:  # else the last one holds it all, and to write it again would first remove it
             path = self._checkpoints.save(self._state, self._engine.save)
             logger.info("checkpoint %s", path)
 
@@ -225,6 +226,9 @@ class TrainLoop:
 
     def _keep(self, event: GroupCame) -> None:
         delivery = event.delivery
+        if delivery.entry_id in self._waiting or delivery.entry_id in self._unacknowledged:
+            self._link.taken(1)  # ours already: held for longer than the claim deadline, Redis gave it out again
+            return
         try:
             labeled = decode_labeled_group(delivery.payload)
         except (DecodeError, ValueError) as error:
@@ -239,6 +243,8 @@ class TrainLoop:
         self._waiting[delivery.entry_id] = labeled
 
     def _carry_out(self, event: CommandCame) -> None:
+        if not event.reply.set_running_or_notify_cancel():  # nobody waits for the result any more
+            return
         try:
             event.reply.set_result(self._sender.carry_out(event.command))
         except PacsError as error:

@@ -1,0 +1,103 @@
+"""A training engine without a model, for tests of the learner: a policy of one distribution for all places."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.learner.batches import Batch
+from services.learner.engine import SequenceLogprobs, StepOutcome
+
+__all__ = ["FakeTrainingEngine"]
+
+
+class FakeTrainingEngine:
+    """See `services.learner.engine.TrainingEngine`. Every token is drawn from softmax(logits), whatever precedes it.
+
+    Plain gradient descent on the logits, so the effect of a batch can be followed by hand.
+
+    Args:
+        vocabulary: number of token ids.
+        learning_rate: of the descent.
+
+    """
+
+    def __init__(self, vocabulary: int = 64, learning_rate: float = 0.5) -> None:
+        self.logits = np.zeros(vocabulary)
+        self.learning_rate = learning_rate
+        self.calls: list[str] = []
+        self.poison_rows: tuple[int, ...] = ()
+        self.poison_gradient = False
+        self._gradient = np.zeros(vocabulary)
+
+    @property
+    def _log_softmax(self) -> NDArray[np.float64]:
+        shifted = self.logits - self.logits.max()
+        return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+    def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
+        """Log-probs of the responses; NaN for the rows in `poison_rows`."""
+        self.calls.append(f"logprobs {len(rows)}")
+        logp = self._log_softmax
+        tokens = [logp[self._response(batch, int(row))].astype(np.float32) for row in rows]
+        poisoned = tuple(
+            np.full_like(t, np.nan) if row in self.poison_rows else t for row, t in zip(rows, tokens, strict=True)
+        )
+        return SequenceLogprobs(poisoned, float(-(np.exp(logp) * logp).sum()))
+
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_B: NDArray[np.float64]) -> None:
+        """Add the gradient of Σ coefficient · logp."""
+        self.calls.append(f"backward {rows.tolist()}")
+        probabilities = np.exp(self._log_softmax)
+        for row in rows:
+            response = self._response(batch, int(row))
+            counts = np.bincount(response, minlength=len(self.logits))
+            self._gradient += coefficient_B[row] * (counts - len(response) * probabilities)
+        if self.poison_gradient:
+            self._gradient[0] = np.nan
+
+    def step(self) -> StepOutcome:
+        """Descend, unless the gradient is not finite; clear it."""
+        norm = float(np.linalg.norm(self._gradient))
+        applied = bool(np.isfinite(norm))
+        self.calls.append("step" if applied else "skip")
+        if applied:
+            self.logits = self.logits - self.learning_rate * self._gradient
+        self._gradient = np.zeros_like(self.logits)
+        return StepOutcome(norm, applied, self.learning_rate)
+
+    def discard_gradient(self) -> None:
+        """Clear the gradient."""
+        self.calls.append("discard")
+        self._gradient = np.zeros_like(self.logits)
+
+    def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
+        """Log-probs of all tokens but the first."""
+        return self._log_softmax[token_ids[1:]].astype(np.float32)
+
+    def named_tensors(self) -> Iterator[tuple[str, Any]]:
+        """The logits."""
+        yield "logits", self.logits
+
+    def save(self, directory: Path) -> None:
+        """Write the logits."""
+        self.calls.append("save")
+        np.save(directory / "logits.npy", self.logits)
+
+    def load(self, directory: Path) -> None:
+        """Read them."""
+        self.calls.append("load")
+        self.logits = np.load(directory / "logits.npy")
+
+    def export(self, directory: Path) -> None:
+        """The same as saving."""
+        self.save(directory)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Its size."""
+        return {"parameters": len(self.logits)}
+
+    def _response(self, batch: Batch, row: int) -> NDArray[np.int32]:
+        return batch.token_ids_B[row][batch.prompt_tokens_B[row] :]

@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from pacs.testing import make_labeled_group
+from pacs.wire.groups import VersionSpan
+from services.learner.batches import make_batch
+from services.learner.figures import batch_figures, gap_to_engine, score_figures
+
+
+def figures(*groups, version=5):
+    return batch_figures(groups, make_batch(groups), version)
+
+
+def test_accuracy_is_over_judged_samples():
+    got = figures(make_labeled_group(0, (1, -1)), make_labeled_group(1, (0, 1)))
+    assert got["accuracy"] == pytest.approx(2 / 3)
+    assert got["invalid_share"] == 0.25
+    assert figures(make_labeled_group(0, (-1, -1)))["accuracy"] is None
+
+
+def test_groups_are_counted_by_their_labels():
+    groups = [make_labeled_group(n, labels) for n, labels in enumerate([(1, 1), (0, 0), (1, 0), (1, -1), (-1, -1)])]
+    got = figures(*groups)
+    assert got["groups"] == {"all_pass": 2, "all_fail": 1, "mixed": 1}
+    assert got["uniform_share"] == 0.8, "nothing can be learnt from four of the five"
+
+
+def test_lengths_truncation_and_staleness():
+    groups = [
+        make_labeled_group(0, (1, 0), policy_version=3, finish_reason="length"),
+        make_labeled_group(1, (1, 0), responses=[[1] * 5, [1]], policy_version=5),
+    ]
+    got = figures(*groups, version=5)
+    assert (got["tokens"], got["response_tokens_mean"], got["response_tokens_max"]) == (9, 2.25, 5)
+    assert got["truncated_share"] == 0.5
+    assert (got["staleness_mean"], got["staleness_max"]) == (1.0, 2)
+
+
+def test_the_gap_is_taken_over_tokens_of_the_very_version_only():
+    group = make_labeled_group(0, (1, 0), responses=[[1, 2, 3], [4, 5]], policy_version=2)
+    first, second = group.group.completions
+    object.__setattr__(first, "versions", (VersionSpan(1, 0, 1), VersionSpan(2, 1, 3)))
+    object.__setattr__(second, "versions", (VersionSpan(1, 0, 2),))
+    learner = [first.logprobs + np.float32([9.0, 0.25, 0.0]), second.logprobs + 7]
+    assert gap_to_engine([group], learner, 2) == pytest.approx(0.25)
+    assert gap_to_engine([group], learner, 1) == pytest.approx(9.0)
+    assert gap_to_engine([group], learner, 3) is None, "older weights are meant to differ"
+
+
+def test_scores_as_a_classifiers():
+    batch = make_batch([make_labeled_group(0, (1, 0)), make_labeled_group(1, (1, -1))])
+    got = score_figures(np.array([2.0, -1.0, 4.0, 99.0]), batch)
+    assert (got["score_correct_mean"], got["score_wrong_mean"], got["auc"]) == (3.0, -1.0, 1.0)
+    assert got["brier"] == pytest.approx(
+        np.mean([(1 / (1 + np.exp(-2)) - 1) ** 2, (1 / (1 + np.exp(1))) ** 2, (1 / (1 + np.exp(-4)) - 1) ** 2]),
+        rel=1e-5,
+    )
+
+
+def test_a_batch_without_judged_samples_has_no_scores():
+    assert score_figures(np.zeros(2), make_batch([make_labeled_group(0, (-1, -1))])) == {}
+
+
+def test_a_batch_of_one_label_has_no_curve():
+    got = score_figures(np.zeros(2), make_batch([make_labeled_group(0, (1, 1))]))
+    assert got["score_wrong_mean"] is None
+    assert got["auc"] is None

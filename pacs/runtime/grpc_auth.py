@@ -6,6 +6,8 @@ from typing import Any
 
 import grpc
 
+from pacs.errors import BadInput
+
 __all__ = ["BearerInterceptor", "bearer_metadata"]
 
 
@@ -15,9 +17,16 @@ def bearer_metadata(token: str) -> tuple[tuple[str, str], ...]:
 
 
 class BearerInterceptor(grpc.aio.ServerInterceptor):
-    """Turns away calls without the token: UNAUTHENTICATED."""
+    """Turns away calls without the token: UNAUTHENTICATED.
+
+    Raises:
+        BadInput: the token is empty.
+
+    """
 
     def __init__(self, token: str) -> None:
+        if not token:
+            raise BadInput("the run's bearer token must not be empty; put one into PACS_TOKEN or PACS_TOKEN_FILE")
         self._expected = f"Bearer {token}".encode()
 
     async def intercept_service(

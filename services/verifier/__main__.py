@@ -14,6 +14,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     import grpc
     from prometheus_client import CollectorRegistry
 
+    from pacs.runtime.grpc_auth import BearerInterceptor
     from pacs.runtime.health_server import HealthServer
     from pacs.runtime.worker import Drop, HandOver, StageWorker
     from pacs.transport.interface import Lane, Stream
@@ -56,8 +57,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
                 gate=gate,
             )
         )
-    server = grpc.aio.server()
-    add_verifier(server, checkers, settings.bearer_token)
+    server = grpc.aio.server(interceptors=[BearerInterceptor(settings.bearer_token)])
+    add_verifier(server, checkers)
     server.add_insecure_port(f"{settings.bind_host}:{config.verifier.grpc_port}")
     await server.start()
     health = HealthServer(collector, lambda: "", settings.bind_host, config.verifier.metrics_port)

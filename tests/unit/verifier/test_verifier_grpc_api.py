@@ -5,6 +5,7 @@ import pytest
 from pacs.errors import BadInput
 from pacs.pb import verifier_pb2 as pb
 from pacs.pb import verifier_pb2_grpc as pb_grpc
+from pacs.runtime.grpc_auth import BearerInterceptor
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.registry import Registry
 from services.verifier.grpc_api import add_verifier
@@ -24,8 +25,8 @@ class Broken(ExactChecker):
 
 @pytest.fixture
 async def check():
-    server = grpc.aio.server()
-    add_verifier(server, Registry([ExactChecker(), Broken()]), "sesame")
+    server = grpc.aio.server(interceptors=[BearerInterceptor("sesame")])
+    add_verifier(server, Registry([ExactChecker(), Broken()]))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -98,4 +99,4 @@ async def test_a_row_that_cannot_be_judged_is_an_invalid_argument_with_the_text(
 
 async def test_an_empty_token_is_refused_at_the_start():
     with pytest.raises(BadInput, match="token"):
-        add_verifier(grpc.aio.server(), Registry([ExactChecker()]), "")
+        BearerInterceptor("")

@@ -171,9 +171,9 @@ class DeepSpeedEngine:
 
     def load(self, directory: Path) -> None:
         """Read what `save` wrote."""
-        path, client_state = self._engine.load_checkpoint(str(directory), tag=STATE_TAG)
-        if path is None:
+        if not (directory / STATE_TAG).is_dir():
             raise BadInput(f"DeepSpeed finds no checkpoint in {directory}; remove the folder to use the one before it")
+        _, client_state = self._engine.load_checkpoint(str(directory), tag=STATE_TAG)
         self._optimizer_steps = int(client_state["optimizer_steps"])
         torch.set_rng_state(client_state["torch_rng"])
 

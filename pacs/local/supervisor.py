@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from pacs.errors import DeadlineExceeded, ServiceFailed
+from pacs.errors import BadInput, DeadlineExceeded, ServiceFailed
 from pacs.local.control_client import ControlClient
 from pacs.local.live_view import LiveView
 from pacs.local.redis_server import EmbeddedRedis
@@ -21,6 +21,7 @@ from pacs.local.services import Services
 from pacs.local.summary import summarise, write_json_atomically
 from pacs.local.workspace import Workspace
 from pacs.runtime.config import RunConfig
+from pacs.runtime.process import EXIT_BAD_INPUT
 
 __all__ = ["Interrupted", "run_locally"]
 
@@ -42,6 +43,7 @@ def run_locally(config: RunConfig, fresh: bool) -> Mapping[str, Any]:
         fresh: begin anew where an earlier run of this name would be continued.
 
     Raises:
+        BadInput: a service found the input wrong; its own sentence.
         ServiceFailed: a service ended or the run cannot go on; what was reached is on disk.
         Interrupted: Ctrl-C or SIGTERM; everything is stopped.
 
@@ -111,6 +113,8 @@ class _Supervisor:
                 name, code = ended
                 if run is not None and run["state"] == "stopping" and code == 0:
                     return
+                if code == EXIT_BAD_INPUT:
+                    raise BadInput(services.last_words(name).rpartition("error: ")[2])
                 raise ServiceFailed(
                     f"{name} ended with exit code {code}; nothing is lost: the same command continues the run. "
                     f"The end of {services.log(name)}:\n{services.last_words(name)}"
@@ -129,7 +133,8 @@ class _Supervisor:
         summary = summarise(
             self._history, ledger, started_at=self._started_at, tokens_generated=self._run.get("tokens_generated")
         )
-        summary = {"run": self._config.run.name, "state": self._run.get("state", "starting"), **summary}
+        known = {"run": self._config.run.name, "state": self._run.get("state", "starting")}
+        summary = {**known, **summary, "problems": self._run.get("problems")}
         if self._run:
             write_json_atomically(self._workspace.ledger_file, ledger)
             write_json_atomically(self._workspace.summary_file, summary)

@@ -71,6 +71,12 @@ class Admission:
         self._streams = streams
         self._state = state
 
+    @property
+    def problems(self) -> dict[str, object]:
+        """How many problems there are, and how many rows were refused at load, by reason."""
+        found = self._problems
+        return {"training": len(found.training), "heldout": len(found.heldout), "refused": dict(found.refused)}
+
     async def admit_what_fits(self) -> int:
         """Admit as many prompts as there are free slots; returns how many."""
         if await self._state.phase() is not Phase.RUNNING:

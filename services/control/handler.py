@@ -167,6 +167,7 @@ class ControlHandler:
             "staleness_max": self._latest.get("staleness_max"),
             "tokens_generated": ledger.tokens_generated + await self._evaluator.tokens_generated(),
             "queues": {stream.value: n for stream, n in queues.items()},
+            "problems": self._admission.problems,
             "agents": [self._describe(agent) for agent in self._agents.all()],
             "waiting_for": self._waiting_for(),
             "ledger": ledger_object(ledger),

@@ -206,7 +206,7 @@ class TrainLoop:
 
     def _linger(self) -> None:
         """Stay reachable until told to stop: the last evaluation may need a replica caught up."""
-        self._link.waiting_for = "nothing: the last batch is trained"
+        self._link.waiting_for = ""
         while not self._stopping:
             self._take(self._link.next_event(EVENT_SECONDS))
 

@@ -314,4 +314,4 @@ def test_the_line_tells_what_the_learner_waits_for(tmp_path):
     learner.link.next_event = lambda seconds: (seen.append(learner.link.waiting_for), next_event(seconds))[1]
     learner.run()
     assert {"the publication of its weights", "2 of 2 labelled groups", "1 of 2 labelled groups"} <= set(seen)
-    assert seen[-1] == "nothing: the last batch is trained"
+    assert seen[-1] == ""  # the last batch is trained: it waits for nobody

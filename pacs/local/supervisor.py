@@ -133,7 +133,8 @@ class _Supervisor:
         summary = summarise(
             self._history, ledger, started_at=self._started_at, tokens_generated=self._run.get("tokens_generated")
         )
-        known = {"run": self._config.run.name, "state": self._run.get("state", "starting")}
+        state = self._run.get("state", "starting")
+        known = {"run": self._config.run.name, "state": "stopped" if state == "stopping" else state}
         summary = {**known, **summary, "problems": self._run.get("problems")}
         if self._run:
             write_json_atomically(self._workspace.ledger_file, ledger)

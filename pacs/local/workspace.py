@@ -6,13 +6,19 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from pacs.errors import BadInput
 from pacs.runtime.config import RunConfig
-from pacs.runtime.config_file import write_config
+from pacs.runtime.config_file import load_config, write_config
 
 __all__ = ["Workspace", "newest_run"]
+
+# What the groups and the checkpoints of a run were made with: changed, they would mean something else.
+FIXED = ("run.seed", "run.groups_per_step", "rollout.group_size", "rollout.temperature", "model", "data")
 
 
 class Workspace:
@@ -55,13 +61,14 @@ class Workspace:
             fresh: remove what an earlier run of this name left.
 
         Raises:
-            BadInput: another process works in the folder.
+            BadInput: another process works in the folder, or what is there was begun as a different run.
 
         """
         self.path.mkdir(parents=True, exist_ok=True)
         with self._locked():
             if fresh:
                 self._clear()
+            self._refuse_another_run(config)
             self.log_directory.mkdir(exist_ok=True)
             write_config(config, self.config_file)
             if not self.token_file.exists():
@@ -69,6 +76,19 @@ class Workspace:
                 with os.fdopen(descriptor, "w") as file:
                     file.write(secrets.token_urlsafe(32))
             yield
+
+    def _refuse_another_run(self, config: RunConfig) -> None:
+        """What is continued must be the run that was begun."""
+        if not self.config_file.is_file():
+            return
+        before = load_config(self.config_file)
+        for key in FIXED:
+            old, new = (attrgetter(key)(c) for c in (before, config))
+            if old != new:
+                raise BadInput(
+                    f"a run is continued with the {key} it was begun with, got {key}={_brief(new)} where "
+                    f"{self.path} has {_brief(old)}; give --fresh to begin anew or set run.name to something else"
+                )
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -90,6 +110,10 @@ class Workspace:
                 shutil.rmtree(entry)
             else:
                 entry.unlink()
+
+
+def _brief(value: object) -> str:
+    return str(value) if not isinstance(value, BaseModel) else value.model_dump_json(exclude_defaults=True)
 
 
 def newest_run(runs: Path) -> Workspace:

@@ -62,7 +62,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         publisher,
         metrics,
     )
-    await state.set_phase(Phase.STARTING)  # opened again by the learner: it attaches or publishes
+    if await state.phase() is not Phase.PAUSED:
+        await state.set_phase(Phase.STARTING)  # opened again by the learner: it attaches or publishes
     grpc_server = await serve_grpc(handler, agents, token, f"{settings.bind_host}:{settings.grpc_port}")
     http_server = uvicorn.Server(
         uvicorn.Config(

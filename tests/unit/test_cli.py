@@ -12,6 +12,7 @@ import pytest
 
 from pacs.local.ports import free_port
 from pacs.local.redis_server import EmbeddedRedis
+from pacs.runtime.config_file import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "arithmetic.yaml"
@@ -26,8 +27,10 @@ def pacs(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
 
 def refused(*overrides: str) -> str:
     """Run the example with overrides; returns the one sentence it is refused with."""
+    named = {override.split("=")[0] for override in overrides}
+    ports = [f"{key}={free_port()}" for key in load_config(EXAMPLE).ports if key not in named]
     began = time.monotonic()
-    done = pacs("run", str(EXAMPLE), *(f"--set={o}" for o in overrides))
+    done = pacs("run", str(EXAMPLE), *(f"--set={o}" for o in (*ports, *overrides)))
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     assert time.monotonic() - began < 30

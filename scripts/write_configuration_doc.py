@@ -34,7 +34,12 @@ RULES = """
 ## Rules between settings
 
 * `data.max_prompt_tokens` + `rollout.max_response_tokens` fit into `model.max_tokens`.
-* `rollout.group_size` is at least 2, unless `algorithm.score` is `naive`; `rollout.max_sequences` holds a whole group.
+* `rollout.group_size` is at least 2, unless `algorithm.score` is `naive` or `algorithm.name` is `reinforce`, and
+  `algorithm.uniform_groups` is `keep`; `rollout.max_sequences` holds a whole group.
+* Settings marked *PACS only* and *Baselines only* stay at their defaults where `algorithm.name` is the other.
+* `algorithm.score: grpo` needs `algorithm.log_ratio: mean_logprob`: with `algorithm.reference: batch` every batch
+  begins with all log_ratios equal, where its gradient is a million times too large.
+* `algorithm.importance_cap` is 0 or at least 1.
 * `learner.minibatch_groups`, where it is not 0, divides `run.groups_per_step`.
 * Every port differs from every other.
 * `data.source: file` goes with `data.path`, `data.source: reasoning_gym` with `data.family`; see [data.md](data.md).

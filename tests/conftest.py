@@ -3,10 +3,14 @@
 import os
 
 import pytest
+from hypothesis import settings
 
 from pacs.errors import BadInput
 from pacs.local.redis_server import find_server
 from pacs.testing import embedded_redis
+
+settings.register_profile("pacs", deadline=None)  # on a busy machine timings are noise
+settings.load_profile("pacs")
 
 
 @pytest.fixture(scope="session")

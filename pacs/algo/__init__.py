@@ -1,5 +1,6 @@
-"""The mathematics of PACS: tensors and scalars in, tensors and scalars out."""
+"""The mathematics of PACS and of its baselines: tensors and scalars in, tensors and scalars out."""
 
+from pacs.algo.baselines import BASELINES, Baseline, batch_mean_advantage
 from pacs.algo.class_weights import ClassWeight, class_weights
 from pacs.algo.health import (
     area_under_curve,
@@ -11,8 +12,11 @@ from pacs.algo.health import (
     uniform_groups,
     uniform_share,
 )
+from pacs.algo.objectives import PolicyLoss, Step, differentiate, importance_weights
 from pacs.algo.pacs_loss import Gradient, PacsLoss, coefficients, pacs_loss
 from pacs.algo.pass_at_k import avg_at_k, maj_at_k, pass_at_k
+from pacs.algo.policy_gradient import clipped_surrogate, dr_grpo_loss, grpo_loss, reinforce_loss, rloo_loss
+from pacs.algo.ppo import Gae, clipped_value_loss, gae
 from pacs.algo.scores import (
     Score,
     dr_grpo,
@@ -25,23 +29,40 @@ from pacs.algo.scores import (
     scorable,
     score_groups,
 )
+from pacs.algo.selection import Selection, Truncated, UniformGroups, select
 from pacs.algo.token_logprobs import TokenLogprobs, token_logprobs
 
 __all__ = [
+    "BASELINES",
+    "Baseline",
     "ClassWeight",
+    "Gae",
     "Gradient",
     "PacsLoss",
+    "PolicyLoss",
     "Score",
+    "Selection",
+    "Step",
     "TokenLogprobs",
+    "Truncated",
+    "UniformGroups",
     "area_under_curve",
     "avg_at_k",
+    "batch_mean_advantage",
     "brier",
     "calibration_error",
     "class_weights",
+    "clipped_surrogate",
+    "clipped_value_loss",
     "coefficients",
+    "differentiate",
     "dr_grpo",
+    "dr_grpo_loss",
     "drift_per_token",
+    "gae",
     "grpo",
+    "grpo_loss",
+    "importance_weights",
     "length_slope",
     "log_ratio",
     "maj_at_k",
@@ -50,10 +71,13 @@ __all__ = [
     "naive",
     "pacs_loss",
     "pass_at_k",
+    "reinforce_loss",
     "rloo",
+    "rloo_loss",
     "saturated_share",
     "scorable",
     "score_groups",
+    "select",
     "token_logprobs",
     "uniform_groups",
     "uniform_share",

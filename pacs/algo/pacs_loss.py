@@ -67,6 +67,7 @@ def pacs_loss(
     class_weight: ClassWeight = "balanced",
     count: int,
     length_B: Tensor | None = None,
+    label_smoothing: float = 0.0,
 ) -> PacsLoss:
     """Compute Σ_i w_i · BCEwithLogits(ψ_i, R_i) / count, PACS equation 5.
 
@@ -83,14 +84,19 @@ def pacs_loss(
         class_weight: `balanced`, `none`, `positive_only` or `negative_only`.
         count: completions in the whole optimizer step, over all micro-batches and ranks.
         length_B: response tokens; needed where ref_logp_B is None.
+        label_smoothing: ε; the classifier's targets are R·(1 − ε) + ε/2, so that no score is driven to infinity.
+            Source: "Rethinking the Inception Architecture for Computer Vision", https://arxiv.org/abs/1512.00567.
 
     Returns:
         The loss, a scalar, with its parts.
 
     Raises:
-        ValueError: shapes that differ, broken groups, an unknown name, or neither reference nor lengths.
+        ValueError: shapes that differ, broken groups, an unknown name, neither reference nor lengths, or an ε outside
+            [0, 1).
 
     """
+    if not 0 <= label_smoothing < 1:
+        raise ValueError(f"label_smoothing must lie in [0, 1), got {label_smoothing}; at 1 labels would say nothing")
     tensors = {"ref_logp_B": ref_logp_B, "label_B": label_B, "valid_B": valid_B, "length_B": length_B}
     _check(logp_B, tensors, group_size=group_size, count=count)
     logp_B = logp_B.to(torch.promote_types(logp_B.dtype, torch.float32))
@@ -100,7 +106,8 @@ def pacs_loss(
     score_PG = score_groups(log_ratio_B.view(-1, group_size), valid_PG, score=score)
     label_PG = (label_B.view(-1, group_size) == 1) & valid_PG
     weight_PG = class_weights(label_PG, valid_PG, class_weight=class_weight)
-    bce_PG = F.binary_cross_entropy_with_logits(score_PG, label_PG.to(score_PG.dtype), reduction="none")
+    target_PG = label_PG.to(score_PG.dtype) * (1 - label_smoothing) + label_smoothing / 2
+    bce_PG = F.binary_cross_entropy_with_logits(score_PG, target_PG, reduction="none")
     return PacsLoss((weight_PG * bce_PG).sum() / count, score_PG, weight_PG, log_ratio_B, bce_PG)
 
 
@@ -124,6 +131,7 @@ def coefficients(
     class_weight: ClassWeight = "balanced",
     count: int,
     length_B: Tensor | None = None,
+    label_smoothing: float = 0.0,
     gradient: Gradient = "pathwise",
 ) -> Tensor:
     """Compute c_k = ∂L/∂logp_k; descending Σ_k c_k · logp_k descends the loss.
@@ -132,8 +140,8 @@ def coefficients(
     equation 6; it lowers the probability of correct samples whose ψ is low, where `pathwise` raises it.
 
     Args:
-        logp_B, ref_logp_B, label_B, valid_B, group_size, beta, score, class_weight, count, length_B: as for
-            `pacs_loss`; logp_B needs no gradient.
+        logp_B, ref_logp_B, label_B, valid_B, group_size, beta, score, class_weight, count, length_B, label_smoothing:
+            as for `pacs_loss`; logp_B needs no gradient.
         gradient: `pathwise` or `full`.
 
     Returns:
@@ -158,6 +166,7 @@ def coefficients(
             class_weight=class_weight,
             count=count,
             length_B=length_B,
+            label_smoothing=label_smoothing,
         )
         (pathwise_B,) = torch.autograd.grad(out.loss, leaf_B)
     if gradient == "pathwise":

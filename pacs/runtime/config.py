@@ -101,16 +101,86 @@ class DataSection(Section):
         return self
 
 
-class AlgorithmSection(Section):
-    """PACS: scores, weights and the reference."""
+PACS_ONLY = ("score", "beta", "log_ratio", "class_weight", "label_smoothing", "gradient", "reference")
+BASELINES_ONLY = ("clip_low", "clip_high")
 
-    score: Literal["rloo", "grpo", "dr_grpo", "naive"] = Field("rloo", description="How a log_ratio becomes a score.")
-    beta: float = Field(1.0, gt=0, description="Factor on the log_ratio.")
-    class_weight: Literal["balanced", "none", "positive_only", "negative_only"] = Field(
-        "balanced", description="Weights of the two labels inside a group."
+
+class AlgorithmSection(Section):
+    """What is optimised: PACS or a baseline. See [algorithm.md](algorithm.md) for the formulas."""
+
+    name: Literal["pacs", "grpo", "dr_grpo", "rloo", "reinforce"] = Field(
+        "pacs", description="PACS, or the policy gradient to compare it with."
     )
-    gradient: Literal["pathwise", "full"] = Field("pathwise", description="full adds the score-function term.")
-    reference: Literal["batch"] = Field("batch", description="π_ref: the policy at the start of each batch.")
+    score: Literal["rloo", "grpo", "dr_grpo", "naive"] = Field(
+        "rloo", description="PACS only. How a log_ratio becomes a score."
+    )
+    beta: float = Field(1.0, gt=0, description="PACS only. Factor on the log_ratio.")
+    log_ratio: Literal["log_ratio", "mean_logprob"] = Field(
+        "log_ratio", description="PACS only. mean_logprob: log π_θ per token, without a reference."
+    )
+    class_weight: Literal["balanced", "none", "positive_only", "negative_only"] = Field(
+        "balanced", description="PACS only. Weights of the two labels inside a group."
+    )
+    label_smoothing: float = Field(
+        0.0, ge=0, lt=1, description="PACS only. ε: the classifier's targets are R·(1 − ε) + ε/2."
+    )
+    gradient: Literal["pathwise", "full"] = Field(
+        "pathwise", description="PACS only. full adds the score-function term."
+    )
+    reference: Literal["batch"] = Field("batch", description="PACS only. π_ref: the policy at the start of each batch.")
+    clip_low: float = Field(
+        0.2, ge=0, description="Baselines only. π_θ/π_old is clipped below 1 − clip_low; 0: not at all."
+    )
+    clip_high: float = Field(
+        0.2, ge=0, description="Baselines only. π_θ/π_old is clipped above 1 + clip_high; 0: not at all."
+    )
+    uniform_groups: Literal["keep", "drop"] = Field(
+        "keep",
+        description="Groups whose judged completions have one label: in the loss and its counts, or out of both.",
+    )
+    truncated: Literal["as_labelled", "wrong", "dropped"] = Field(
+        "as_labelled", description="Completions cut at the length limit; dropped: out of the loss and its counts."
+    )
+    importance_cap: float = Field(
+        0.0,
+        ge=0,
+        description="Coefficients are multiplied by min(π_old/π_engine, this), of each response for pacs and rloo, "
+        "else of each token; 0: off, otherwise at least 1.",
+    )
+
+    @property
+    def peers_needed(self) -> str:
+        """The setting because of which a completion needs others in its group; empty if none does."""
+        if self.name == "pacs":
+            return "" if self.score == "naive" else f"algorithm.score={self.score}"
+        return "" if self.name == "reinforce" else f"algorithm.name={self.name}"
+
+    @model_validator(mode="after")
+    def _settings_belong_to_the_name(self) -> Self:
+        others, right = (BASELINES_ONLY, "a baseline's name") if self.name == "pacs" else (PACS_ONLY, "pacs")
+        for key in others:
+            value, default = getattr(self, key), type(self).model_fields[key].default
+            if value != default:
+                raise ValueError(
+                    f"algorithm.{key}={value} has no effect with algorithm.name={self.name}; "
+                    f"leave it at {default} or set algorithm.name to {right}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _values_make_sense(self) -> Self:
+        if self.score == "grpo" and self.log_ratio == "log_ratio" and self.reference == "batch":
+            raise ValueError(
+                "algorithm.score=grpo contradicts algorithm.reference=batch: each batch begins with all log_ratios 0, "
+                "where dividing by std + 1e-6 makes the gradient a million times too large; "
+                "set algorithm.score=dr_grpo or algorithm.log_ratio=mean_logprob"
+            )
+        if 0 < self.importance_cap < 1:
+            raise ValueError(
+                "algorithm.importance_cap must be 0 (off) or at least 1, "
+                f"got algorithm.importance_cap={self.importance_cap}; below 1 it would scale down on-policy samples"
+            )
+        return self
 
 
 class RolloutSection(Section):
@@ -249,11 +319,14 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _parts_agree(self) -> Self:
-        size, score = self.rollout.group_size, self.algorithm.score
-        if size < 2 and score != "naive":
+        size, reason = self.rollout.group_size, self.algorithm.peers_needed
+        if self.algorithm.uniform_groups == "drop":  # alone in its group, every completion is uniform
+            reason = reason or "algorithm.uniform_groups=drop"
+        if size < 2 and reason:
             raise ValueError(
-                f"rollout.group_size must be at least 2 for algorithm.score={score}, got rollout.group_size={size}; "
-                "set rollout.group_size or algorithm.score=naive"
+                f"rollout.group_size must be at least 2 for {reason}, got rollout.group_size={size}; "
+                "raise it, or set algorithm.score=naive (algorithm.name=reinforce of the baselines) and "
+                "algorithm.uniform_groups=keep"
             )
         longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens
         if longest > self.model.max_tokens:

@@ -1,7 +1,7 @@
 """Groups become arrays, and arrays become micro-batches of bounded size. Pure numpy.
 
-Shapes: P groups, G completions a group, B = P·G sequences, L tokens of a padded row, N response tokens of a
-micro-batch.
+Shapes: P groups, G completions a group, B = P·G sequences, L tokens of a padded row, N response tokens of some rows,
+one row after the other.
 """
 
 from collections.abc import Sequence
@@ -15,6 +15,9 @@ from pacs.wire.groups import Label, LabeledGroup
 __all__ = ["Batch", "MicroBatch", "make_batch", "pad", "plan_micro_batches"]
 
 
+CUT_OFF = "length"  # the engine's finish_reason where the token limit ended the completion
+
+
 @dataclass(frozen=True)
 class Batch:
     """All sequences of some whole groups, groups contiguous.
@@ -25,6 +28,7 @@ class Batch:
         label_B: 1 correct, 0 wrong, 0 where not valid.
         valid_B: whether the verifier judged the sample.
         engine_logprobs_B: the engine's log-probs of each response, float32, nats.
+        truncated_B: whether the response was cut at the length limit.
 
     """
 
@@ -34,6 +38,7 @@ class Batch:
     label_B: NDArray[np.float32]
     valid_B: NDArray[np.bool_]
     engine_logprobs_B: tuple[NDArray[np.float32], ...]
+    truncated_B: NDArray[np.bool_]
 
     @property
     def tokens_B(self) -> NDArray[np.int64]:
@@ -44,6 +49,13 @@ class Batch:
     def response_tokens_B(self) -> NDArray[np.int64]:
         """Length of each response."""
         return self.tokens_B - self.prompt_tokens_B
+
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where the response tokens of some rows stand among those of all rows; shape [N], in the order of `rows`."""
+        lengths_B = self.response_tokens_B
+        first_b, lengths_b = (lengths_B.cumsum() - lengths_B)[rows], lengths_B[rows]
+        shift_b = first_b - (lengths_b.cumsum() - lengths_b)
+        return np.arange(lengths_b.sum()) + np.repeat(shift_b, lengths_b)
 
 
 @dataclass(frozen=True)
@@ -87,6 +99,7 @@ def make_batch(groups: Sequence[LabeledGroup]) -> Batch:
         label_B=np.array([label is Label.CORRECT for label in labels], dtype=np.float32),
         valid_B=np.array([label is not Label.INVALID for label in labels], dtype=np.bool_),
         engine_logprobs_B=tuple(c.logprobs for c in completions),
+        truncated_B=np.array([c.finish_reason == CUT_OFF for c in completions], dtype=np.bool_),
     )
 
 

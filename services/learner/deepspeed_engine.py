@@ -115,12 +115,12 @@ class DeepSpeedEngine:
             tuple(tokens.get(int(row), empty) for row in rows), entropy_sum / max(1, entropy_tokens)
         )
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_B: NDArray[np.float64]) -> None:
-        """Accumulate the gradient of Σ coefficient · logp."""
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
+        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`."""
         self._engine.train()
         for micro_batch in self._micro_batches(batch, rows):
             logp_N, _ = self._forward(micro_batch)
-            weight_N = torch.as_tensor(coefficient_B[micro_batch.rows][micro_batch.row_N], device=logp_N.device)
+            weight_N = torch.as_tensor(coefficient_N[batch.places(micro_batch.rows)], device=logp_N.device)
             self._engine.set_gradient_accumulation_boundary(False)
             self._engine.backward((logp_N * weight_N.to(logp_N.dtype)).sum())
             self._dirty = True

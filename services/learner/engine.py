@@ -31,6 +31,15 @@ class SequenceLogprobs:
         """Sum over each response, nats; summed in float64, for it is what the score is made of."""
         return np.array([tokens.sum(dtype=np.float64) for tokens in self.tokens_B])
 
+    @property
+    def tokens_N(self) -> NDArray[np.float64]:
+        """Of all response tokens, one response after the other, nats."""
+        return np.concatenate([np.zeros(0), *self.tokens_B])
+
+    def of(self, rows: NDArray[np.int64]) -> "SequenceLogprobs":
+        """Those of some responses; the entropy stays that of all."""
+        return SequenceLogprobs(tuple(self.tokens_B[row] for row in rows), self.entropy)
+
 
 @dataclass(frozen=True)
 class StepOutcome:
@@ -53,8 +62,11 @@ class TrainingEngine(Protocol):
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient; in the order of `rows`."""
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_B: NDArray[np.float64]) -> None:
-        """Accumulate the gradient of Σ coefficient · logp over `rows`; `coefficient_B` has all rows of the batch."""
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
+        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`.
+
+        `coefficient_N` has all response tokens of the batch, row after row; `batch.places(rows)` finds those of some.
+        """
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient, unless it is not finite, and clear it."""

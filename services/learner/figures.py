@@ -1,13 +1,16 @@
 """What a batch says of itself: the figures of a step report. Pure numpy, but for the health of the classifier."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pacs.wire.groups import LabeledGroup
 from services.learner.batches import Batch
+
+if TYPE_CHECKING:
+    from pacs.algo import Selection
 
 __all__ = ["batch_figures", "gap_to_engine", "score_figures"]
 
@@ -18,7 +21,6 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: 
     valid_PG = batch.valid_B.reshape(-1, batch.group_size)
     correct_P, judged_P = (label_PG * valid_PG).sum(1), valid_PG.sum(1)
     staleness = np.array([policy_version - g.group.oldest_version for g in groups])
-    reasons = [c.finish_reason for g in groups for c in g.group.completions]
     judged = int(valid_PG.sum())
     return {
         "prompt_ids": [g.group.prompt.prompt_id for g in groups],
@@ -26,7 +28,7 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: 
         "tokens": int(batch.response_tokens_B.sum()),
         "response_tokens_mean": float(batch.response_tokens_B.mean()),
         "response_tokens_max": int(batch.response_tokens_B.max()),
-        "truncated_share": float(np.mean([reason == "length" for reason in reasons])),
+        "truncated_share": float(batch.truncated_B.mean()),
         "staleness_mean": float(staleness.mean()),
         "staleness_max": int(staleness.max()),
         "uniform_share": float(np.mean((correct_P == 0) | (correct_P == judged_P))),
@@ -39,22 +41,33 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: 
     }
 
 
-def score_figures(score_B: NDArray[np.float64], batch: Batch) -> dict[str, Any]:
-    """The scores as a classifier's: by label, calibration, Brier, AUC, saturation, slope against length."""
+def score_figures(
+    scores: Sequence[NDArray[np.float64]], selection: "Selection", length_B: NDArray[np.int64]
+) -> dict[str, Any]:
+    """The scores as a classifier's: by label, calibration, Brier, AUC, saturation, slope against length.
+
+    Args:
+        scores: ψ of the sequences of each optimizer step, in the order of the batch; empty if there is no classifier.
+        selection: which of the batch's sequences count, and under which label.
+        length_B: response tokens.
+
+    """
     import torch
 
     from pacs.algo import area_under_curve, brier, calibration_error, length_slope, saturated_share
 
-    judged_B = batch.valid_B & np.isfinite(score_B)  # a score that is not finite means that the step was skipped
-    if not judged_B.any():
+    score_B = np.concatenate(scores) if scores else np.full(len(length_B), np.nan)
+    label_B = selection.label_B.numpy()
+    scored_B = selection.trained_B.numpy() & np.isfinite(score_B)  # a score that is not: its step was skipped
+    if not scored_B.any():
         return {}
-    correct_B, wrong_B = (batch.label_B == 1) & judged_B, (batch.label_B == 0) & judged_B
-    score, label = torch.from_numpy(score_B[judged_B]), torch.from_numpy(batch.label_B[judged_B])
-    length = torch.from_numpy(batch.response_tokens_B[judged_B])
+    correct_B, wrong_B = (label_B == 1) & scored_B, (label_B == 0) & scored_B
+    score, label = torch.from_numpy(score_B[scored_B]), torch.from_numpy(label_B[scored_B])
+    length = torch.from_numpy(length_B[scored_B])
     return {
         "score_correct_mean": float(score_B[correct_B].mean()) if correct_B.any() else None,
         "score_wrong_mean": float(score_B[wrong_B].mean()) if wrong_B.any() else None,
-        "score_abs_max": float(np.abs(score_B[judged_B]).max()),
+        "score_abs_max": float(np.abs(score_B[scored_B]).max()),
         "calibration_error": _number(calibration_error(score, label)),
         "brier": _number(brier(score, label)),
         "auc": _number(area_under_curve(score, label)),

@@ -1,14 +1,13 @@
 """One batch of labelled groups in, optimizer steps and the figures of the batch out. Knows no Redis and no DeepSpeed.
 
-Two passes (docs/algorithm.md): log-probs without gradient give each sample's coefficient c = ∂L/∂logp; the gradient
-is then that of Σ c·logp in any micro-batches. Where policy and reference are still equal, the first pass is the
-reference's own.
+Two passes (docs/algorithm.md): log-probs without gradient give each token's coefficient c = ∂L/∂logp; the gradient is
+then that of Σ c·logp in any micro-batches. Where the policy is still that of the batch's start, one pass serves both.
 """
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,20 +16,23 @@ from pacs.errors import ServiceFailed
 from pacs.runtime.config import RunConfig
 from pacs.wire.groups import LabeledGroup
 from services.learner.batches import Batch, make_batch
-from services.learner.engine import StepOutcome, TrainingEngine
+from services.learner.engine import SequenceLogprobs, StepOutcome, TrainingEngine
 from services.learner.figures import batch_figures, gap_to_engine, score_figures
-from services.learner.objective import Objective
+from services.learner.objective import make_objective
+
+if TYPE_CHECKING:
+    from pacs.algo import Selection
 
 __all__ = ["LearnerHandler"]
 
 
 @dataclass
 class _Progress:
-    """What accumulates over a batch's optimizer steps."""
+    """What accumulates over a batch's optimizer steps; no scores where the objective is no classifier."""
 
     outcomes: list[StepOutcome] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    score_B: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    scores: list[NDArray[np.float64]] = field(default_factory=list)
 
 
 class LearnerHandler:
@@ -45,7 +47,7 @@ class LearnerHandler:
     def __init__(self, config: RunConfig, engine: TrainingEngine) -> None:
         self._config = config
         self._engine = engine
-        self._objective = Objective(config.algorithm)
+        self._objective = make_objective(config)
         self._skipped_in_a_row = 0
 
     def train(self, groups: Sequence[LabeledGroup], policy_version: int) -> dict[str, Any]:
@@ -61,21 +63,23 @@ class LearnerHandler:
         """
         batch = make_batch(groups)
         started = time.monotonic()
-        reference = self._engine.logprobs(batch, np.arange(len(batch.label_B)))
+        selection = self._objective.select(batch)
+        old = self._engine.logprobs(batch, np.arange(len(batch.label_B)))
         passed = time.monotonic()
-        progress = _Progress(score_B=np.zeros(len(batch.label_B)))
+        progress = _Progress()
         for rows in self._minibatches(batch):
-            self._optimizer_step(batch, rows, reference.sum_B, progress)
+            self._optimizer_step(batch, selection, rows, old, progress)
         self._stop_if_not_finite(groups, progress)
         return {
             **batch_figures(groups, batch, policy_version),
-            **score_figures(progress.score_B, batch),
+            **score_figures(progress.scores, selection, batch.response_tokens_B),
+            "trained_completions": int(selection.trained_B.sum()),
             "loss": float(np.mean(progress.losses)),
             "grad_norm": float(np.mean([o.grad_norm for o in progress.outcomes])),
             "learning_rate": progress.outcomes[-1].learning_rate,
             "skipped": not any(o.applied for o in progress.outcomes),
-            "entropy": reference.entropy,
-            "logprob_gap_max": gap_to_engine(groups, reference.tokens_B, policy_version),
+            "entropy": old.entropy,
+            "logprob_gap_max": gap_to_engine(groups, old.tokens_B, policy_version),
             "seconds": {"logprobs": passed - started, "update": time.monotonic() - passed},
         }
 
@@ -86,22 +90,30 @@ class LearnerHandler:
         return [rows[start : start + per_step] for start in range(0, len(rows), per_step)]
 
     def _optimizer_step(
-        self, batch: Batch, rows: NDArray[np.int64], reference_B: NDArray[np.float64], progress: _Progress
+        self,
+        batch: Batch,
+        selection: "Selection",
+        rows: NDArray[np.int64],
+        old_B: SequenceLogprobs,
+        progress: _Progress,
     ) -> None:
         moved = any(outcome.applied for outcome in progress.outcomes)
-        policy_b = self._engine.logprobs(batch, rows).sum_B if moved else reference_B[rows]
-        signal = self._objective(policy_b, reference_B[rows], batch, rows)
+        old_b = old_B.of(rows)
+        policy_b = self._engine.logprobs(batch, rows) if moved else old_b
+        signal = self._objective(policy_b, old_b, batch, selection, rows)
         progress.losses.append(signal.loss)
-        progress.score_B[rows] = signal.score_b
-        coefficient_B = np.zeros(len(batch.label_B))
-        coefficient_B[rows] = signal.coefficient_b
-        contributing = rows[signal.coefficient_b != 0]
-        if not np.all(np.isfinite(signal.coefficient_b)):
+        if signal.score_b is not None:
+            progress.scores.append(signal.score_b)
+        coefficient_N = np.zeros(int(batch.response_tokens_B.sum()))
+        coefficient_N[batch.places(rows)] = signal.coefficient_n
+        row_n = np.repeat(rows, batch.response_tokens_B[rows])
+        contributing = np.unique(row_n[signal.coefficient_n != 0])
+        if not np.all(np.isfinite(signal.coefficient_n)):
             self._engine.discard_gradient()
             progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=0.0))
             return
         if len(contributing):
-            self._engine.backward(batch, contributing, coefficient_B)
+            self._engine.backward(batch, contributing, coefficient_N)
         progress.outcomes.append(self._engine.step())
 
     def _stop_if_not_finite(self, groups: Sequence[LabeledGroup], progress: _Progress) -> None:

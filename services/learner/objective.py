@@ -1,67 +1,199 @@
-"""From the settings to the maths: log-prob sums and labels in, loss, scores and coefficients out, for one step."""
+"""From the settings to the maths: log-probs and labels in, loss and coefficients out, for one optimizer step.
+
+Shapes: B sequences of the batch, b those of the step, n the step's response tokens, one sequence after the other.
+Everything is in float64: it is a few numbers a sequence or token.
+"""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pacs.runtime.config import AlgorithmSection
+from pacs.runtime.config import AlgorithmSection, RunConfig
 from services.learner.batches import Batch
+from services.learner.engine import SequenceLogprobs
 
-__all__ = ["Objective", "Signal"]
+if TYPE_CHECKING:
+    from pacs.algo import Selection
+
+__all__ = ["Objective", "Signal", "make_objective"]
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Of one optimizer step's b sequences.
+    """Of one optimizer step.
 
     Args:
-        coefficient_b: ∂L/∂logp of each.
-        score_b: ψ of each.
+        coefficient_n: ∂L/∂logp of each response token.
+        score_b: ψ of each sequence; None where the objective is no classifier.
 
     """
 
     loss: float
-    coefficient_b: NDArray[np.float64]
-    score_b: NDArray[np.float64]
+    coefficient_n: NDArray[np.float64]
+    score_b: NDArray[np.float64] | None
 
 
-class Objective:
-    """PACS as configured."""
+class Objective(Protocol):
+    """What is optimised."""
+
+    def select(self, batch: Batch) -> "Selection":
+        """Decide which sequences take part, and under which label; from labels alone."""
+
+    def __call__(
+        self,
+        policy_b: SequenceLogprobs,
+        old_b: SequenceLogprobs,
+        batch: Batch,
+        selection: "Selection",
+        rows: NDArray[np.int64],
+    ) -> Signal:
+        """Compute the step's signal.
+
+        Args:
+            policy_b: log-probs of the step's responses now.
+            old_b: the same at the start of the batch.
+            batch: the whole batch.
+            selection: of the whole batch, from `select`.
+            rows: the step's rows of the batch, whole groups.
+
+        """
+
+
+def make_objective(config: RunConfig) -> Objective:
+    """The objective that the settings name."""
+    if config.algorithm.name == "pacs":
+        return _Pacs(config.algorithm)
+    return _PolicyGradient(config.algorithm, config.rollout.max_response_tokens)
+
+
+class _Pacs:
+    """The classifier; its reference is the policy at the start of the batch."""
 
     def __init__(self, algorithm: AlgorithmSection) -> None:
         self._algorithm = algorithm
 
+    def select(self, batch: Batch) -> "Selection":
+        return _select(batch, self._algorithm, dropped_labels_count=False)
+
     def __call__(
-        self, policy_b: NDArray[np.float64], reference_b: NDArray[np.float64], batch: Batch, rows: NDArray[np.int64]
+        self,
+        policy_b: SequenceLogprobs,
+        old_b: SequenceLogprobs,
+        batch: Batch,
+        selection: "Selection",
+        rows: NDArray[np.int64],
     ) -> Signal:
-        """Compute the step's signal in float64; it is a few numbers a group."""
         import torch
 
         from pacs.algo import coefficients, pacs_loss
 
+        settings, length_b = self._algorithm, batch.response_tokens_B[rows]
         tensors = (
-            torch.from_numpy(policy_b),
-            torch.from_numpy(reference_b),
-            torch.from_numpy(batch.label_B[rows]),
-            torch.from_numpy(batch.valid_B[rows]),
+            torch.from_numpy(policy_b.sum_B),
+            torch.from_numpy(old_b.sum_B) if settings.log_ratio == "log_ratio" else None,
+            selection.label_B[rows],
+            selection.trained_B[rows],
         )
-        count = max(1, int(batch.valid_B[rows].sum()))
-        loss = pacs_loss(
-            *tensors,
-            group_size=batch.group_size,
-            beta=self._algorithm.beta,
-            score=self._algorithm.score,
-            class_weight=self._algorithm.class_weight,
-            count=count,
+        options: dict[str, Any] = {
+            "group_size": batch.group_size,
+            "beta": settings.beta,
+            "score": settings.score,
+            "class_weight": settings.class_weight,
+            "label_smoothing": settings.label_smoothing,
+            "length_B": torch.from_numpy(length_b),
+            "count": max(1, int(selection.trained_B[rows].sum())),
+        }
+        loss = pacs_loss(*tensors, **options)
+        coefficient_b = coefficients(*tensors, **options, gradient=settings.gradient).numpy()
+        if settings.importance_cap:
+            engine_b = _engine(batch, rows).sum_B
+            coefficient_b = _weighted(coefficient_b, old_b.sum_B, engine_b, settings.importance_cap)
+        return Signal(float(loss.loss), np.repeat(coefficient_b, length_b), loss.score_PG.flatten().numpy())
+
+
+class _PolicyGradient:
+    """A baseline: an advantage of each sequence, and a loss of its actions."""
+
+    def __init__(self, algorithm: AlgorithmSection, max_response_tokens: int) -> None:
+        self._algorithm = algorithm
+        self._max_response_tokens = max_response_tokens
+
+    def select(self, batch: Batch) -> "Selection":
+        return _select(batch, self._algorithm, dropped_labels_count=True)
+
+    def __call__(
+        self,
+        policy_b: SequenceLogprobs,
+        old_b: SequenceLogprobs,
+        batch: Batch,
+        selection: "Selection",
+        rows: NDArray[np.int64],
+    ) -> Signal:
+        import torch
+
+        from pacs.algo import BASELINES, Step, differentiate
+
+        settings, baseline = self._algorithm, BASELINES[self._algorithm.name]
+        length_b, engine_b = batch.response_tokens_B[rows], _engine(batch, rows)
+        advantage_PG = baseline.advantage(
+            selection.label_B.double().view(-1, batch.group_size), selection.judged_B.view(-1, batch.group_size)
         )
-        coefficient_b = coefficients(
-            *tensors,
-            group_size=batch.group_size,
-            beta=self._algorithm.beta,
-            score=self._algorithm.score,
-            class_weight=self._algorithm.class_weight,
-            count=count,
-            gradient=self._algorithm.gradient,
+        trained_b = selection.trained_B[rows]
+        step = Step(
+            advantage_B=advantage_PG.flatten().masked_fill(~selection.trained_B, 0.0)[rows],
+            length_B=torch.from_numpy(length_b),
+            completions=max(1, int(trained_b.sum())),
+            tokens=max(1, int(length_b[trained_b.numpy()].sum())),
+            max_response_tokens=self._max_response_tokens,
+            clip_low=settings.clip_low,
+            clip_high=settings.clip_high,
         )
-        return Signal(float(loss.loss), coefficient_b.numpy(), loss.score_PG.flatten().numpy())
+        by_token = baseline.level == "token"
+        policy, old, engine = (s.tokens_N if by_token else s.sum_B for s in (policy_b, old_b, engine_b))
+        row = torch.from_numpy(np.repeat(np.arange(len(rows)), length_b) if by_token else np.arange(len(rows)))
+        old_tensor = torch.from_numpy(old)
+        loss, gradient = differentiate(
+            lambda logp: baseline.loss(logp, old_tensor, row, step), torch.from_numpy(policy)
+        )
+        coefficient = gradient.numpy()
+        if settings.importance_cap:
+            coefficient = _weighted(coefficient, old, engine, settings.importance_cap)
+        return Signal(float(loss), coefficient if by_token else np.repeat(coefficient, length_b), None)
+
+
+def _select(batch: Batch, algorithm: AlgorithmSection, *, dropped_labels_count: bool) -> "Selection":
+    import torch
+
+    from pacs.algo import select
+
+    return select(
+        torch.from_numpy(batch.label_B),
+        torch.from_numpy(batch.valid_B),
+        torch.from_numpy(batch.truncated_B),
+        group_size=batch.group_size,
+        truncated=algorithm.truncated,
+        uniform=algorithm.uniform_groups,
+        dropped_labels_count=dropped_labels_count,
+    )
+
+
+def _engine(batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
+    """The log-probs of the engine that sampled; it gives no entropy."""
+    return SequenceLogprobs(tuple(batch.engine_logprobs_B[row] for row in rows), entropy=float("nan"))
+
+
+def _weighted(
+    coefficient: NDArray[np.float64], old: NDArray[np.float64], engine: NDArray[np.float64], cap: float
+) -> NDArray[np.float64]:
+    """Multiply by truncated importance weights what is not 0: what takes no part may have no log-prob."""
+    import torch
+
+    from pacs.algo import importance_weights
+
+    taking_part = coefficient != 0
+    weighted = coefficient.copy()
+    weights = importance_weights(torch.from_numpy(old[taking_part]), torch.from_numpy(engine[taking_part]), cap=cap)
+    weighted[taking_part] *= weights.numpy()
+    return weighted

@@ -47,14 +47,14 @@ class FakeTrainingEngine:
         )
         return SequenceLogprobs(poisoned, float(-(np.exp(logp) * logp).sum()))
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_B: NDArray[np.float64]) -> None:
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
         """Add the gradient of Σ coefficient · logp."""
         self.calls.append(f"backward {rows.tolist()}")
         probabilities = np.exp(self._log_softmax)
         for row in rows:
-            response = self._response(batch, int(row))
-            counts = np.bincount(response, minlength=len(self.logits))
-            self._gradient += coefficient_B[row] * (counts - len(response) * probabilities)
+            weights = coefficient_N[batch.places(np.array([row]))]
+            weighted = np.bincount(self._response(batch, int(row)), weights, minlength=len(self.logits))
+            self._gradient += weighted - weights.sum() * probabilities
         if self.poison_gradient:
             self._gradient[0] = np.nan
 

@@ -56,13 +56,18 @@ def transformers_logprobs(model, batch, row, temperature=1.0):
     return logp[torch.arange(start - 1, len(ids) - 1), ids[start:]]
 
 
+def by_token(batch, coefficient_B):
+    """The coefficient of a sequence for each of its response tokens."""
+    return np.repeat(np.asarray(coefficient_B, dtype=np.float64), batch.response_tokens_B)
+
+
 def weights(engine):
     return {name: tensor.clone() for name, tensor in engine.named_tensors()}
 
 
 def train(engine, batch, seed):
     coefficient_B = np.random.default_rng(seed).normal(size=len(batch.label_B))
-    engine.backward(batch, every(batch), coefficient_B)
+    engine.backward(batch, every(batch), by_token(batch, coefficient_B))
     return engine.step()
 
 
@@ -100,10 +105,11 @@ def test_a_policy_that_was_not_touched_scores_nothing_however_its_rows_are_packe
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_the_gradient_is_autograds_over_all_micro_batches(start, reference, batch, checkpointing, temperature):
     engine = start(**{"learner.gradient_checkpointing": checkpointing, "rollout.temperature": temperature})
-    coefficient_B = np.linspace(-1, 1, len(batch.label_B))
+    coefficient_N = np.random.default_rng(3).normal(size=int(batch.response_tokens_B.sum()))
     rows = np.array([7, 0, 2, 5, 6])
-    engine.backward(batch, rows, coefficient_B)
-    sum(coefficient_B[r] * transformers_logprobs(reference, batch, r, temperature).sum() for r in rows).backward()
+    engine.backward(batch, rows, coefficient_N)
+    weight = {row: torch.from_numpy(coefficient_N[batch.places(np.array([row]))]).float() for row in rows}
+    sum((weight[r] * transformers_logprobs(reference, batch, r, temperature)).sum() for r in rows).backward()
     expected = {name: p.grad for name, p in reference.named_parameters()}
     got = {name.removeprefix("policy."): p.grad for name, p in engine._engine.module.named_parameters()}
     assert set(got) == set(expected)
@@ -116,7 +122,7 @@ def test_the_gradient_is_autograds_over_all_micro_batches(start, reference, batc
 def test_a_step_goes_against_the_gradient_and_clears_it(start, batch):
     engine = start()
     before = weights(engine)
-    engine.backward(batch, every(batch), np.linspace(-1, 1, 8))
+    engine.backward(batch, every(batch), by_token(batch, np.linspace(-1, 1, 8)))
     gradient = {name: p.grad.clone() for name, p in engine._policy.named_parameters()}
     outcome = engine.step()
     assert outcome.applied
@@ -134,7 +140,7 @@ def test_the_correct_sample_becomes_likelier(start, batch):
     engine, before = start(), None
     before = engine.logprobs(batch, every(batch)).sum_B
     for _ in range(3):
-        engine.backward(batch, every(batch), np.where(batch.label_B == 1, -1.0, 1.0))
+        engine.backward(batch, every(batch), by_token(batch, np.where(batch.label_B == 1, -1.0, 1.0)))
         engine.step()
     moved = engine.logprobs(batch, every(batch)).sum_B - before
     assert moved[batch.label_B == 1].mean() > moved[batch.label_B == 0].mean()
@@ -143,7 +149,7 @@ def test_the_correct_sample_becomes_likelier(start, batch):
 def test_a_gradient_that_is_not_finite_is_skipped_and_leaves_no_trace(start, batch):
     spoiled, sound = start(), start()
     before = weights(spoiled)
-    spoiled.backward(batch, every(batch), np.full(8, np.inf))
+    spoiled.backward(batch, every(batch), by_token(batch, np.full(8, np.inf)))
     outcome = spoiled.step()
     assert not outcome.applied
     assert not np.isfinite(outcome.grad_norm)
@@ -154,7 +160,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_leaves_no_trace(start, bat
 
 def test_a_discarded_gradient_leaves_no_trace(start, batch):
     discarding, sound = start(), start()
-    discarding.backward(batch, every(batch), np.full(8, 100.0))
+    discarding.backward(batch, every(batch), by_token(batch, np.full(8, 100.0)))
     discarding.discard_gradient()
     assert train(discarding, batch, 1) == train(sound, batch, 1)
     assert all(torch.equal(tensor, weights(sound)[name]) for name, tensor in weights(discarding).items())
@@ -223,7 +229,7 @@ def test_bfloat16_learns_too(start, batch):
     assert outcome.grad_norm > 0
     assert any(not torch.equal(tensor, before[name]) for name, tensor in weights(engine).items())
     spoiled = weights(engine)
-    engine.backward(batch, every(batch), np.full(8, np.inf))
+    engine.backward(batch, every(batch), by_token(batch, np.full(8, np.inf)))
     assert not engine.step().applied
     assert all(torch.equal(tensor, spoiled[name]) for name, tensor in weights(engine).items())
 

@@ -164,3 +164,37 @@ def test_neither_reference_nor_lengths_is_refused():
     logp_B, _, label_B, valid_B = make_batch()
     with pytest.raises(ValueError, match="got neither"):
         pacs_loss(logp_B, None, label_B, valid_B, group_size=4, count=12)
+
+
+def test_smoothed_labels_pull_by_hand():
+    """ε = 0.2: targets 0.9 and 0.1; at ψ = 0 both errors shrink from ½ to 0.4."""
+    zeros_B, label_B = torch.zeros(2, dtype=F64), torch.tensor([1, 0])
+    options = {"group_size": 2, "count": 2, "class_weight": "none"}
+    out = pacs_loss(zeros_B, zeros_B, label_B, label_B >= 0, **options, label_smoothing=0.2)
+    assert out.loss.item() == pytest.approx(math.log(2))
+    c_B = coefficients(zeros_B, zeros_B, label_B, label_B >= 0, **options, label_smoothing=0.2)
+    assert c_B.tolist() == pytest.approx([(-0.4 - 0.4) / 2, (0.4 + 0.4) / 2])
+
+
+def test_smoothed_labels_have_a_finite_best_score():
+    """σ(ψ) = 0.95 at ε = 0.1: there the gradient is 0, and beyond it turns around."""
+    label_B, best = torch.tensor([1, 0]), math.log(0.95 / 0.05)
+    for distance, sign in ((0.0, 0), (-0.5, -1), (0.5, 1)):
+        half = (best + distance) / 2  # ψ of two samples is ± their difference
+        logp_B = torch.tensor([half, -half], dtype=F64)
+        c_B = coefficients(
+            logp_B, torch.zeros(2, dtype=F64), label_B, label_B >= 0, group_size=2, count=2, label_smoothing=0.1
+        )
+        assert (c_B[0].item() > 1e-9) - (c_B[0].item() < -1e-9) == sign
+
+
+@pytest.mark.parametrize("gradient", ["pathwise", "full"])
+def test_no_smoothing_changes_no_bit(gradient):
+    batch = make_batch()
+    plain = coefficients(*batch, group_size=4, count=12, gradient=gradient)
+    assert torch.equal(coefficients(*batch, group_size=4, count=12, gradient=gradient, label_smoothing=0.0), plain)
+
+
+def test_all_labels_smoothed_away_is_refused():
+    with pytest.raises(ValueError, match="label_smoothing must lie in"):
+        pacs_loss(*make_batch(), group_size=4, count=12, label_smoothing=1.0)

@@ -24,6 +24,7 @@ def test_a_batch_lays_groups_end_to_end():
     assert batch.response_tokens_B.tolist() == [1, 2, 1, 2]
     assert batch.label_B.tolist() == [1, 0, 0, 1]
     assert batch.valid_B.tolist() == [True, True, False, True]
+    assert batch.truncated_B.tolist() == [False] * 4
     assert [p.tolist() for p in batch.engine_logprobs_B] == [[-0.5], [-0.5, -1.0]] * 2
 
 
@@ -76,3 +77,18 @@ def test_padding_keeps_every_token_and_predicts_every_response_token_from_the_on
         mine = micro.row_N == b
         assert micro.column_N[mine].tolist() == list(range(prompt - 1, length - 1))
         assert micro.target_N[mine].tolist() == batch.token_ids_B[row][prompt:].tolist()
+
+
+@given(lengths=st.lists(st.integers(0, 4), min_size=2, max_size=6), data=st.data())
+def test_places_find_the_response_tokens_of_any_rows_in_any_order(lengths, data):
+    batch = make_batch([make_labeled_group(n, (1,), responses=[[1] * length]) for n, length in enumerate(lengths)])
+    rows = np.array(data.draw(st.lists(st.sampled_from(range(len(lengths))), unique=True)), dtype=np.int64)
+    row_N = np.repeat(np.arange(len(lengths)), lengths)
+    places = batch.places(rows)
+    assert row_N[places].tolist() == [row for row in rows for _ in range(lengths[row])]
+    assert len(set(places.tolist())) == len(places)
+
+
+def test_what_was_cut_at_the_limit_is_known():
+    groups = [make_labeled_group(0, (1, 0)), make_labeled_group(1, (1, 0), finish_reason="length")]
+    assert make_batch(groups).truncated_B.tolist() == [False, False, True, True]

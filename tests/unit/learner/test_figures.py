@@ -1,14 +1,21 @@
 import numpy as np
 import pytest
 
-from pacs.testing import make_labeled_group
+from pacs.testing import make_config, make_labeled_group
 from pacs.wire.groups import VersionSpan
 from services.learner.batches import make_batch
 from services.learner.figures import batch_figures, gap_to_engine, score_figures
+from services.learner.objective import make_objective
 
 
 def figures(*groups, version=5):
     return batch_figures(groups, make_batch(groups), version)
+
+
+def score(*groups, scores, **settings):
+    batch = make_batch(groups)
+    selection = make_objective(make_config(settings)).select(batch)
+    return score_figures(scores, selection, batch.response_tokens_B)
 
 
 def test_accuracy_is_over_judged_samples():
@@ -48,8 +55,8 @@ def test_the_gap_is_taken_over_tokens_of_the_very_version_only():
 
 
 def test_scores_as_a_classifiers():
-    batch = make_batch([make_labeled_group(0, (1, 0)), make_labeled_group(1, (1, -1))])
-    got = score_figures(np.array([2.0, -1.0, 4.0, 99.0]), batch)
+    groups = make_labeled_group(0, (1, 0)), make_labeled_group(1, (1, -1))
+    got = score(*groups, scores=[np.array([2.0, -1.0]), np.array([4.0, 99.0])])
     assert (got["score_correct_mean"], got["score_wrong_mean"], got["auc"]) == (3.0, -1.0, 1.0)
     assert got["brier"] == pytest.approx(
         np.mean([(1 / (1 + np.exp(-2)) - 1) ** 2, (1 / (1 + np.exp(1))) ** 2, (1 / (1 + np.exp(-4)) - 1) ** 2]),
@@ -58,10 +65,24 @@ def test_scores_as_a_classifiers():
 
 
 def test_a_batch_without_judged_samples_has_no_scores():
-    assert score_figures(np.zeros(2), make_batch([make_labeled_group(0, (-1, -1))])) == {}
+    assert score(make_labeled_group(0, (-1, -1)), scores=[np.zeros(2)]) == {}
+
+
+def test_an_objective_that_is_no_classifier_has_no_scores():
+    assert score(make_labeled_group(0, (1, 0)), scores=[]) == {}
+
+
+def test_the_classifier_is_graded_on_what_it_was_trained_on():
+    groups = make_labeled_group(0, (1, 0)), make_labeled_group(1, (1, 0), finish_reason="length")
+    scores = [np.array([2.0, -2.0, 50.0, -50.0])]
+    assert score(*groups, scores=scores)["score_correct_mean"] == 26.0
+    dropped = score(*groups, scores=scores, **{"algorithm.truncated": "dropped"})
+    assert (dropped["score_correct_mean"], dropped["score_abs_max"]) == (2.0, 2.0)
+    wrong = score(*groups, scores=scores, **{"algorithm.truncated": "wrong"})
+    assert (wrong["score_correct_mean"], wrong["score_wrong_mean"]) == (2.0, pytest.approx(-2 / 3))
 
 
 def test_a_batch_of_one_label_has_no_curve():
-    got = score_figures(np.zeros(2), make_batch([make_labeled_group(0, (1, 1))]))
+    got = score(make_labeled_group(0, (1, 1)), scores=[np.zeros(2)])
     assert got["score_wrong_mean"] is None
     assert got["auc"] is None

@@ -125,3 +125,17 @@ def test_a_sound_step_in_between_starts_the_count_anew():
     for poisoned in (True, False, True, False, True):
         engine.poison_gradient = poisoned
         handler.train(groups((1, 0)), 1)
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce"])
+def test_baselines_train_through_the_same_steps(name):
+    settings = {"run.groups_per_step": 2, "algorithm.name": name}
+    engine = FakeTrainingEngine()
+    handler = LearnerHandler(make_config(settings), engine)
+    figures = handler.train(groups((1, 0), (0, 1), (1, 1), (-1, -1)), 1)
+    json.dumps(figures, allow_nan=False)
+    assert "calibration_error" not in figures, "there is no classifier to grade"
+    assert figures["trained_completions"] == 6
+    for _ in range(20):
+        handler.train(groups((1, 0), (1, 0)), policy_version=1)
+    assert engine.logits[GOOD] > engine.logits[BAD]

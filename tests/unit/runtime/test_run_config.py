@@ -1,10 +1,12 @@
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
 from pacs.errors import BadInput
+from pacs.runtime.config import AlgorithmSection
 from pacs.runtime.config_file import load_config, write_config
 from pacs.testing import make_config
 
@@ -82,6 +84,17 @@ CONTRADICTIONS = {
     ("control.grpc_port", "control.http_port"): {"control": {"http_port": 9000, "grpc_port": 9000}},
     ("redis.port", "learner.metrics_port"): {"redis": {"port": 9000}, "learner": {"metrics_port": 9000}},
     ("data.template", "{prompt}"): {"data": {"template": "no place for it"}},
+    ("algorithm.gradient=full", "algorithm.name=grpo"): {"algorithm": {"name": "grpo", "gradient": "full"}},
+    ("algorithm.beta=2.0", "algorithm.name=rloo"): {"algorithm": {"name": "rloo", "beta": 2}},
+    ("algorithm.label_smoothing", "algorithm.name=dr_grpo"): {"algorithm": {"name": "dr_grpo", "label_smoothing": 0.1}},
+    ("algorithm.clip_high=0.3", "algorithm.name=pacs"): {"algorithm": {"clip_high": 0.3}},
+    ("algorithm.score=grpo", "algorithm.reference=batch"): {"algorithm": {"score": "grpo"}},
+    ("rollout.group_size", "algorithm.name=grpo"): {"algorithm": {"name": "grpo"}, "rollout": {"group_size": 1}},
+    ("rollout.group_size", "algorithm.uniform_groups=drop"): {
+        "algorithm": {"name": "reinforce", "uniform_groups": "drop"},
+        "rollout": {"group_size": 1},
+    },
+    ("algorithm.importance_cap must be 0", "algorithm.importance_cap=0.5"): {"algorithm": {"importance_cap": 0.5}},
 }
 
 
@@ -94,6 +107,25 @@ def test_contradictions_name_both_keys(write, keys, changes):
 def test_one_completion_a_prompt_is_allowed_where_the_score_needs_no_others(write):
     config = load_config(write(rollout={"group_size": 1}, algorithm={"score": "naive"}))
     assert config.rollout.group_size == 1
+    config = load_config(write(rollout={"group_size": 1}, algorithm={"name": "reinforce"}))
+    assert config.rollout.group_size == 1
+
+
+def test_the_grpo_score_is_allowed_where_log_ratios_differ_from_the_start(write):
+    config = load_config(write(algorithm={"score": "grpo", "log_ratio": "mean_logprob"}))
+    assert config.algorithm.score == "grpo"
+
+
+def test_settings_without_effect_may_stand_at_their_defaults(write):
+    """As they do in the complete configuration that a run writes."""
+    config = load_config(write(algorithm={"name": "grpo", "beta": 1.0, "gradient": "pathwise"}))
+    assert config.algorithm.clip_high == 0.2
+
+
+def test_every_objective_that_can_be_named_exists():
+    from pacs.algo import BASELINES
+
+    assert get_args(AlgorithmSection.model_fields["name"].annotation) == ("pacs", *BASELINES)
 
 
 def test_a_redis_of_ones_own_needs_no_port(write):

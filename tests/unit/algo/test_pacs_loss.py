@@ -174,6 +174,8 @@ def test_smoothed_labels_pull_by_hand():
     assert out.loss.item() == pytest.approx(math.log(2))
     c_B = coefficients(zeros_B, zeros_B, label_B, label_B >= 0, **options, label_smoothing=0.2)
     assert c_B.tolist() == pytest.approx([(-0.4 - 0.4) / 2, (0.4 + 0.4) / 2])
+    naive_B = coefficients(zeros_B, zeros_B, label_B, label_B >= 0, **options, label_smoothing=0.2, score="naive")
+    assert naive_B.tolist() == pytest.approx([-0.4 / 2, 0.4 / 2]), "no peer hides a shift of both targets"
 
 
 def test_smoothed_labels_have_a_finite_best_score():

@@ -207,3 +207,14 @@ def test_a_batch_in_which_nothing_takes_part_has_a_zero_gradient(name):
     got, _ = signal([(-1, -1), (-1, -1)], policy=[np.nan, -1.0, -2.0, -np.inf], name=name, importance_cap=2.0)
     assert got.loss == 0.0
     assert not got.coefficient_n.any()
+
+
+@pytest.mark.parametrize("name", ["pacs", *BASELINES])
+def test_a_log_prob_that_the_engine_lacks_spoils_only_what_needs_it(name):
+    batch = batch_of([(1, 0, -1)])
+    batch.engine_logprobs_B[2][:] = np.nan
+    old, rows = spread([-1.0, -2.0, -3.0], batch), np.arange(3)
+    objective = make_objective(make_config({"algorithm.name": name, "algorithm.importance_cap": 2.0}))
+    got = objective(old, old, batch, objective.select(batch), rows)
+    assert np.isfinite(got.coefficient_n).all()
+    assert not got.coefficient_n[3:].any()

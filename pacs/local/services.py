@@ -15,8 +15,8 @@ __all__ = ["SERVICES", "Services"]
 
 SERVICES = ("control", "verifier", "rollout", "learner")
 FIRST_TO_STOP = ("learner", "rollout", "verifier")  # control stays to answer them
-GRACE_SECONDS = 20.0  # of the first; with control's and Redis' own a stop stays under 30 s
-CONTROL_GRACE_SECONDS = 4.0
+GRACE_SECONDS = 18.0  # of the first; with control's and Redis' own a stop stays under 30 s
+CONTROL_GRACE_SECONDS = 7.0
 LAST_LINES = 8
 POLL_SECONDS = 0.05
 

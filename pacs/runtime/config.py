@@ -20,6 +20,7 @@ __all__ = [
     "RolloutSection",
     "RunConfig",
     "RunSection",
+    "SandboxSection",
     "VerifierSection",
 ]
 
@@ -198,6 +199,34 @@ class RolloutSection(Section):
     start_seconds: float = Field(600.0, gt=0, description="Deadline for the engine to load and be ready.")
 
 
+class SandboxSection(Section):
+    """Running programs that a model wrote; see `docs/sandbox.md`."""
+
+    isolation: Literal["auto", "strong", "landlock", "weak"] = Field(
+        "auto", description="How programs are walled in; auto: the better of strong and landlock, never weak."
+    )
+    slots: int = Field(0, ge=0, le=256, description="Programs run at once; 0: one a CPU core.")
+    cpu_seconds: float = Field(
+        4.0, ge=1, le=3600, description="CPU time of one run, seconds: one input, or all calls or asserts of a row."
+    )
+    wall_seconds: float = Field(
+        0.0, ge=0, description="Time on the clock of one run, seconds; 0: 3 × cpu_seconds + 2."
+    )
+    memory_bytes: int = Field(
+        2**30, ge=2**27, description="Address space of one run, bytes, the interpreter's included."
+    )
+    output_bytes: int = Field(
+        2**21, ge=2**16, le=2**26, description="Longest stdout, stderr and returned value of one run, bytes each."
+    )
+    threads: int = Field(8, ge=0, le=48, description="Threads a run may start. Processes it may start: none.")
+    packages: list[Path] = Field(
+        default_factory=list, description="Folders of packages that programs may import beside the standard library."
+    )
+    first_user: int = Field(
+        64000, ge=1000, le=2**31, description="As root, runs get user ids from here on: two a slot, 1000 for probes."
+    )
+
+
 class VerifierSection(Section):
     """Grading."""
 
@@ -208,6 +237,7 @@ class VerifierSection(Section):
     max_deliveries: int = Field(3, ge=1, description="Tries before a group goes to the dead-letter stream.")
     grpc_port: int = Field(8420, ge=1, le=65535, description="Of the Check call.")
     metrics_port: int = Field(8421, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
+    sandbox: SandboxSection = SandboxSection()
 
 
 class LearnerSection(Section):

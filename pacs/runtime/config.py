@@ -209,9 +209,7 @@ class SandboxSection(Section):
     cpu_seconds: float = Field(
         4.0, ge=1, le=3600, description="CPU time of one run, seconds: one input, or all calls or asserts of a row."
     )
-    wall_seconds: float = Field(
-        0.0, ge=0, description="Time on the clock of one run, seconds; 0: 3 × cpu_seconds + 2."
-    )
+    wall_seconds: float = Field(0.0, ge=0, description="Time on the clock of one run, seconds; 0: 3 × cpu_seconds + 2.")
     memory_bytes: int = Field(
         2**30, ge=2**27, description="Address space of one run, bytes, the interpreter's included."
     )

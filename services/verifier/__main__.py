@@ -21,6 +21,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from pacs.transport.redis_client import connect
     from pacs.transport.redis_streams import RedisStreams, check_server
     from pacs.wire.groups import Label, decode_group, encode_labeled_group
+    from services.verifier.checkers.code import CodeChecker
     from services.verifier.checkers.registry import load_registry
     from services.verifier.grpc_api import add_verifier
     from services.verifier.handler import VerifierHandler
@@ -28,7 +29,15 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
     config = settings.config
     collector = CollectorRegistry()
-    checkers = load_registry(config.verifier.workers, config.verifier.workers, config.verifier.check_cpu_seconds)
+    checkers = load_registry(
+        config.verifier.workers,
+        config.verifier.workers,
+        config.verifier.check_cpu_seconds,
+        config.verifier.sandbox,
+    )
+    code = checkers.get("code")
+    if config.data.task == code.name and isinstance(code, CodeChecker):
+        await code.start()  # a run about code without a sandbox fails here, not with its first row
     handler = VerifierHandler(checkers, VerifierMetrics(collector, config.run.name))
 
     async def handle(payload: bytes) -> HandOver | Drop:

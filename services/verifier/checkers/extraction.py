@@ -4,7 +4,7 @@ import re
 from collections import deque
 from dataclasses import dataclass
 
-__all__ = ["Extraction", "extract_boxed", "extract_marked_or_whole", "has_marked_answer"]
+__all__ = ["Extraction", "after_reasoning", "extract_boxed", "extract_marked_or_whole", "has_marked_answer"]
 
 THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
@@ -36,7 +36,7 @@ def extract_boxed(completion: str) -> Extraction:
 
     The last box counts even where it is empty or never closed: an earlier one is not what the completion ends on.
     """
-    visible = _after_reasoning(completion)
+    visible = after_reasoning(completion)
     if visible is None:
         return TRUNCATED
     return _answer(_last_box(visible) or "")
@@ -44,7 +44,7 @@ def extract_boxed(completion: str) -> Extraction:
 
 def extract_marked_or_whole(completion: str) -> Extraction:
     """Take the last `<answer>` element outside the reasoning, else the last box, else the whole text."""
-    visible = _after_reasoning(completion)
+    visible = after_reasoning(completion)
     if visible is None:
         return TRUNCATED
     element = _last_answer_element(visible)
@@ -57,7 +57,7 @@ def extract_marked_or_whole(completion: str) -> Extraction:
 
 def has_marked_answer(completion: str) -> bool:
     """Say whether the answer is complete even if the text was cut: a closed last box or `<answer>` element."""
-    visible = _after_reasoning(completion)
+    visible = after_reasoning(completion)
     return visible is not None and (_last_answer_element(visible) is not None or _last_box(visible) is not None)
 
 
@@ -66,8 +66,8 @@ def _answer(text: str) -> Extraction:
     return Extraction("ok", stripped) if stripped else NO_ANSWER
 
 
-def _after_reasoning(completion: str) -> str | None:
-    """The text after the last `</think>`; None where a `<think>` is still open at the end."""
+def after_reasoning(completion: str) -> str | None:
+    """Return the text after the last `</think>`; None where a `<think>` is still open at the end."""
     end = completion.rfind(THINK_CLOSE)
     visible = completion if end < 0 else completion[end + len(THINK_CLOSE) :]
     return None if THINK_OPEN in visible else visible

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from pacs.errors import BadInput
+from pacs.runtime.config import SandboxSection
+from services.verifier.checkers.code import CodeChecker
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.interface import Checker
 from services.verifier.checkers.math import MathChecker
@@ -63,28 +65,37 @@ class Registry:
             raise failure
 
 
-def load_registry(math_workers: int = 1, reasoning_gym_workers: int = 1, cpu_seconds: float = 2.0) -> Registry:
+def load_registry(
+    math_workers: int = 1,
+    reasoning_gym_workers: int = 1,
+    cpu_seconds: float = 2.0,
+    sandbox: SandboxSection | None = None,
+) -> Registry:
     """Make the registry of the built-in checkers and all installed plug-ins.
 
     Args:
         math_workers: math-verify processes at most.
         reasoning_gym_workers: scoring processes at most.
         cpu_seconds: CPU time one comparison or score may use.
+        sandbox: how programs are run; the defaults where it is not given.
 
     Raises:
         BadInput: a plug-in does not load, is no checker, or takes a name that is taken.
 
     """
-    builtin = builtin_checkers(math_workers, reasoning_gym_workers, cpu_seconds)
+    builtin = builtin_checkers(math_workers, reasoning_gym_workers, cpu_seconds, sandbox)
     return Registry([*builtin, *plugin_checkers(entry_points(group=PLUGIN_GROUP))])
 
 
-def builtin_checkers(math_workers: int, reasoning_gym_workers: int, cpu_seconds: float) -> list[Checker]:
+def builtin_checkers(
+    math_workers: int, reasoning_gym_workers: int, cpu_seconds: float, sandbox: SandboxSection | None = None
+) -> list[Checker]:
     """Make the checkers that ship with the verifier; their processes start when first needed."""
     return [
         MathChecker(math_workers, cpu_seconds),
         ReasoningGymChecker(reasoning_gym_workers, cpu_seconds),
         ExactChecker(),
+        CodeChecker(sandbox),
     ]
 
 

@@ -225,7 +225,9 @@ class Sandbox:
         except BaseException as error:
             await link.close()
             if isinstance(error, RunLost):
-                raise BadInput(f"the sandbox's self-test did not run in mode {link.isolation}: {error}. {REMEDY}") from error
+                raise BadInput(
+                    f"the sandbox's self-test did not run in mode {link.isolation}: {error}. {REMEDY}"
+                ) from error
             if isinstance(error, BadInput):
                 raise BadInput(f"{error} {REMEDY}") from None
             raise

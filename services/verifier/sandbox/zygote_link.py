@@ -188,7 +188,7 @@ class ZygoteLink:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         descriptor = os.pidfd_open(self._process.pid)
-        loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+        loop.add_reader(descriptor, lambda: None if ended.done() else ended.set_result(None))
         try:
             async with asyncio.timeout(seconds):
                 await ended

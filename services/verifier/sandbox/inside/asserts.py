@@ -14,8 +14,8 @@ from services.verifier.sandbox.inside.wire import decode, encode
 __all__ = ["judge"]
 
 LET_THE_OBJECT_DECIDE = (
-    "eq", "ne", "lt", "le", "gt", "ge", "bool", "hash", "index", "int", "float", "complex", "abs", "neg", "pos", "round",
-    "invert", "instancecheck", "subclasscheck",
+    "eq", "ne", "lt", "le", "gt", "ge", "bool", "hash", "index", "int", "float", "complex", "abs", "neg", "pos",
+    "round", "invert", "instancecheck", "subclasscheck",
     *(f"{side}{name}" for side in ("", "r") for name in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "and", "or", "xor", "lshift", "rshift",
         "matmul")),
@@ -104,7 +104,7 @@ class Line:
             return {"o": object.__getattribute__(value, "_number")}
         if isinstance(value, (range, map, zip, filter)):
             return encode(list(value), self._other, depth)
-        self.refuse(f"an argument of type {type(value).__name__} cannot cross the wall")
+        return self.refuse(f"an argument of type {type(value).__name__} cannot cross the wall")
 
 
 class Proxy:
@@ -134,17 +134,21 @@ class Proxy:
         return _ask(self, "item", key=object.__getattribute__(self, "_line").wire(key))
 
     def __iter__(self) -> Any:
-        return iter(_of_type(self, list, _ask(self, "items")))
+        items = _ask(self, "items")
+        return iter(items) if type(items) is list else _refuse(self)
 
     def __len__(self) -> int:
-        return _of_type(self, int, _ask(self, "length"))
+        length = _ask(self, "length")
+        return length if type(length) is int else _refuse(self)
 
     def __str__(self) -> str:
-        return _of_type(self, str, _ask(self, "text"))
+        text = _ask(self, "text")
+        return text if type(text) is str else _refuse(self)
 
 
 def _refuse(self: Proxy, *_: object) -> NoReturn:
-    object.__getattribute__(self, "_line").refuse("the solution's own object would decide")
+    line: Line = object.__getattribute__(self, "_line")
+    line.refuse("the solution's own object would decide")
 
 
 for _name in LET_THE_OBJECT_DECIDE:
@@ -154,10 +158,6 @@ for _name in LET_THE_OBJECT_DECIDE:
 def _ask(proxy: Proxy, operation: str, **request: Any) -> Any:
     number = object.__getattribute__(proxy, "_number")
     return object.__getattribute__(proxy, "_line").ask(operation, object=number, **request)
-
-
-def _of_type(proxy: Proxy, kind: type, value: Any) -> Any:
-    return value if type(value) is kind else _refuse(proxy)
 
 
 def _take_over(mine: Any, theirs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Landlock: which files may be read, and nothing else of the file system (docs.kernel.org/userspace-api/landlock.html)."""
+"""Landlock: some files may be read, nothing else may happen to files (docs.kernel.org/userspace-api/landlock.html)."""
 
 import contextlib
 import ctypes

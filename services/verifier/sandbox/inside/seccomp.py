@@ -135,7 +135,7 @@ def _signal_to_oneself(signal_index: int) -> list[Instruction]:
 
 
 def _ask_own_limits() -> list[Instruction]:
-    """Limits may be read; setting them changes nothing and succeeds, for the sake of programs that raise their stack."""
+    """Limits may be read; setting them changes nothing and succeeds, for programs that raise their stack."""
     set_high_half = (LOAD, 0, 0, ARGUMENTS_OFFSET + 8 * 2 + 4)
     return [
         _argument(0),

@@ -1,4 +1,4 @@
-"""Numbers of the system calls the filter speaks of, for x86-64 and aarch64 (linux/include/uapi/asm-generic/unistd.h)."""
+"""Numbers of the system calls the filter speaks of, for x86-64 and aarch64 (linux, uapi/asm-generic/unistd.h)."""
 
 import platform
 

@@ -122,8 +122,10 @@ def _without_function(prompt: str, entry: str) -> str:
 def _mbpp(row: Row) -> CodeTask:
     """`test_list` holds asserts; `test_imports` and `test_setup_code` go before them."""
     setup = [*_list(row, "test_imports"), row.get("test_setup_code") or ""]
-    tests = make_assert_tests("\n".join(map(str, [*setup, *_list(row, "test_list")])))
-    return CodeTask(tests, _optional_text(row, "code"))
+    solution = _optional_text(row, "code")
+    return CodeTask(
+        make_assert_tests("\n".join(map(str, [*setup, *_list(row, "test_list")])), solution=solution), solution
+    )
 
 
 def _live_code_bench(row: Row) -> CodeTask:

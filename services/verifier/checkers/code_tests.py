@@ -101,8 +101,13 @@ class CodeTask:
         return f"{self.preamble}\n{code}" if self.preamble else code
 
 
-def make_assert_tests(code: str, names: tuple[str, ...] | None = None) -> AssertTests:
-    """Make assert tests; names that are not given are those the code uses and neither defines nor imports.
+def make_assert_tests(code: str, names: tuple[str, ...] | None = None, solution: str | None = None) -> AssertTests:
+    """Make assert tests.
+
+    Args:
+        code: Python statements.
+        names: what they use of the program; by default what they neither define nor import.
+        solution: a right program: built-in names that it redefines are then its own.
 
     Raises:
         BadInput: the code does not parse, asserts nothing, or uses nothing of the program.
@@ -114,7 +119,7 @@ def make_assert_tests(code: str, names: tuple[str, ...] | None = None) -> Assert
         raise BadInput(f"assert tests must be Python, got code that does not parse: {error}; mend the row") from None
     if not any(_asserts(node) for node in ast.walk(tree)):
         raise BadInput("assert tests must assert something, got code without an assert; mend or remove the row")
-    used = tuple(dict.fromkeys(_free_names(tree))) if names is None else names
+    used = tuple(dict.fromkeys(_free_names(tree, _redefined(solution or "")))) if names is None else names
     if not used:
         raise BadInput("assert tests must use a name of the program, got code that uses none; mend or remove the row")
     return AssertTests(code, used)
@@ -124,8 +129,12 @@ def _asserts(node: ast.AST) -> bool:
     return isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr.startswith("assert"))
 
 
-def _free_names(tree: ast.Module) -> Iterator[str]:
-    bound = set(dir(builtins))
+def _redefined(solution: str) -> set[str]:
+    return {line[4:].split("(")[0].strip() for line in solution.splitlines() if line.startswith("def ")}
+
+
+def _free_names(tree: ast.Module, redefined: set[str]) -> Iterator[str]:
+    bound = set(dir(builtins)) - redefined
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             bound.add(node.id)

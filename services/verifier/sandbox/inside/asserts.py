@@ -14,7 +14,7 @@ from services.verifier.sandbox.inside.wire import decode, encode
 __all__ = ["judge"]
 
 LET_THE_OBJECT_DECIDE = (
-    "eq", "ne", "lt", "le", "gt", "ge", "bool", "hash", "index", "int", "float", "complex", "abs", "neg", "pos",
+    "eq", "ne", "lt", "le", "gt", "ge", "hash", "index", "int", "float", "complex", "abs", "neg", "pos",
     "round", "invert", "instancecheck", "subclasscheck",
     *(f"{side}{name}" for side in ("", "r") for name in (
         "add", "sub", "mul", "truediv", "floordiv", "mod", "divmod", "pow", "and", "or", "xor", "lshift", "rshift",
@@ -136,6 +136,10 @@ class Proxy:
     def __iter__(self) -> Any:
         items = _ask(self, "items")
         return iter(items) if type(items) is list else _refuse(self)
+
+    def __bool__(self) -> bool:
+        truth = _ask(self, "truth")
+        return truth if type(truth) is bool else _refuse(self)
 
     def __len__(self) -> int:
         length = _ask(self, "length")

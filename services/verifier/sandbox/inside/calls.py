@@ -47,6 +47,7 @@ class Objects:
             "attribute": lambda request: self._value(getattr(self._of(request), request["name"])),
             "item": lambda request: self._value(self._of(request)[self._decoded(request["key"])]),
             "items": lambda request: {"value": self._listed(self._of(request), 0)},
+            "truth": lambda request: {"value": bool(self._of(request))},
             "length": lambda request: {"value": len(self._of(request))},
             "text": lambda request: {"value": str(self._of(request))},
         }

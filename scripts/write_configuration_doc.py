@@ -69,8 +69,16 @@ def _section(name: str, field: FieldInfo) -> str:
     model = field.annotation
     assert isinstance(model, type)
     assert issubclass(model, BaseModel)
-    rows = "".join(_row(f"{name}.{key}", setting) for key, setting in model.model_fields.items())
-    return f"\n## {name}\n\n{model.__doc__}\n\n| key | type | default | what |\n|---|---|---|---|\n{rows}"
+    inner = {f"{name}.{key}": setting for key, setting in model.model_fields.items() if _is_section(setting)}
+    rows = "".join(
+        _row(f"{name}.{key}", setting) for key, setting in model.model_fields.items() if not _is_section(setting)
+    )
+    table = f"\n## {name}\n\n{model.__doc__}\n\n| key | type | default | what |\n|---|---|---|---|\n{rows}"
+    return table + "".join(_section(key, setting) for key, setting in inner.items())
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
 
 
 def _row(key: str, field: FieldInfo) -> str:
@@ -87,7 +95,7 @@ def _variables() -> Iterator[str]:
 
 
 def _type(field: FieldInfo) -> str:
-    bounds = [f"{sign} {getattr(rule, name):g}" for rule in field.metadata for name, sign in _bounds_of(rule)]
+    bounds = [f"{sign} {getattr(rule, name):.15g}" for rule in field.metadata for name, sign in _bounds_of(rule)]
     return _cell(", ".join([_type_name(field.annotation), *bounds]))
 
 
@@ -100,6 +108,8 @@ def _type_name(annotation: Any) -> str:
         return " or ".join(f"`{choice}`" for choice in get_args(annotation))
     if get_origin(annotation) is dict:
         return "mapping"
+    if get_origin(annotation) is list:
+        return f"list of {_type_name(get_args(annotation)[0])}"
     if get_origin(annotation) is tuple:
         return f"{len(get_args(annotation))} numbers"
     names = {bool: "boolean", int: "integer", float: "number", str: "text", Path: "path", type(None): "null"}

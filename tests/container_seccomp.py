@@ -16,7 +16,8 @@ DENIED = (
     101, 103, 155, 163, 164, 165, 166, 167, 168, 169, 170, 171, 172, 173, 175, 176, 179, 237, 238, 239,
     246, 248, 249, 250, 272, 298, 300, 303, 304, 308, 312, 313, 321, 323, 425, 426, 427, 428, 429, 430, 431, 432, 433,
     438, 440, 442,
-)  # fmt: skip  # x86-64: ptrace … mount, umount2, swapon, reboot, module calls, keyctl, unshare, bpf, setns, io_uring, …
+)  # fmt: skip
+"""x86-64: ptrace, pivot_root, mount and its kin, reboot, modules, keys, unshare, setns, bpf, io_uring, …"""
 CLONE, CLONE3, NEW_NAMESPACES = 56, 435, 0x7E020000
 DEFAULT_CAPABILITIES = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 PR_CAPBSET_DROP = 24
@@ -50,7 +51,12 @@ def deny() -> Filter:
     for number in DENIED:
         program += [(IF_EQUAL, 0, 1, number), (RETURN, 0, 0, ERRNO | 1)]
     program += [(IF_EQUAL, 0, 1, CLONE3), (RETURN, 0, 0, ERRNO | 38)]
-    program += [(IF_EQUAL, 0, 3, CLONE), (LOAD, 0, 0, 16), (IF_ANY_BIT, 0, 1, NEW_NAMESPACES), (RETURN, 0, 0, ERRNO | 1)]
+    program += [
+        (IF_EQUAL, 0, 3, CLONE),
+        (LOAD, 0, 0, 16),
+        (IF_ANY_BIT, 0, 1, NEW_NAMESPACES),
+        (RETURN, 0, 0, ERRNO | 1),
+    ]
     program += [(RETURN, 0, 0, ALLOW)]
     return Filter(b"".join(struct.pack("=HBBI", *instruction) for instruction in program), ())
 

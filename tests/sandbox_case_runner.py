@@ -72,7 +72,7 @@ def main():
     before = open_descriptors()
     report = asyncio.run(judge_all(isolation, rows))
     report |= {"left_descriptors": open_descriptors() - before, "threads": threading.active_count()}
-    print(json.dumps(report))
+    sys.stdout.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

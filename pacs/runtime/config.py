@@ -73,7 +73,7 @@ class DataSection(Section):
     answer_field: str = Field("answer", description="Field that holds the gold answer.")
     id_field: str = Field("id", description="Field that holds the row's id; the row number where missing.")
     task: str = Field(
-        "math", description="Checker for rows without a `task` field: math, reasoning_gym, exact or a plug-in."
+        "math", description="Checker for rows without a `task` field: math, code, reasoning_gym, exact or a plug-in."
     )
     template: str = Field("{prompt}", description="Text put before the model; {prompt} is replaced.")
     family: str | None = Field(None, description="reasoning_gym family (source: reasoning_gym).")

@@ -29,7 +29,10 @@ def report(request):
     reason = why_not(world, isolation)
     if reason:
         pytest.skip(reason)
-    with command_in(world, "tests.sandbox_case_runner", isolation, "tests/cases/sandbox.jsonl") as (command, environment):
+    with command_in(world, "tests.sandbox_case_runner", isolation, "tests/cases/sandbox.jsonl") as (
+        command,
+        environment,
+    ):
         done = subprocess.run(
             command,
             env=environment,

@@ -39,6 +39,7 @@ def run(source: str, serve: Callable[[Names], None] | None = None) -> int:
     status = _guarded(lambda: _execute(source, module.__dict__, serve))
     status = _guarded(threading._shutdown) or status  # type: ignore[attr-defined]  # waits for threads, as at exit
     status = _guarded(atexit._run_exitfuncs) or status
+    _guarded(lambda: sys.stderr.flush())
     return _guarded(lambda: sys.stdout.flush()) or status
 
 

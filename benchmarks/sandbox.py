@@ -36,7 +36,7 @@ async def in_sandbox(sandbox: Sandbox) -> None:
 
 async def in_subprocess(_: Sandbox) -> None:
     process = await asyncio.create_subprocess_exec(*COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    output, _ = await process.communicate(STDIN)
+    output = (await process.communicate(STDIN))[0]
     assert output == STDOUT
 
 

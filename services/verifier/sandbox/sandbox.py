@@ -80,7 +80,6 @@ class Sandbox:
         self._free = asyncio.Semaphore(len(self._numbers))
         self._starting = asyncio.Lock()
         self._link: ZygoteLink | None = None
-        self._retired: list[ZygoteLink] = []
         self._mode = ""
         self._refusal: BadInput | None = None
         self._closed = False
@@ -155,10 +154,9 @@ class Sandbox:
         """End the zygote and every run; later calls fail."""
         self._closed = True
         async with self._starting:
-            links = [*self._retired, *([] if self._link is None else [self._link])]
-            self._link, self._retired = None, []
-            for link in links:
-                await link.close()
+            if self._link is not None:
+                await self._link.close()
+                self._link = None
 
     async def _attempt(self, body: Callable[[Slot], Awaitable[T]], number: int, seconds: float) -> T:
         slot = Slot(await self._living_link(), number)
@@ -191,7 +189,7 @@ class Sandbox:
             if self._link is not None and self._link.alive:
                 return self._link
             if self._link is not None:
-                self._retired.append(self._link)  # its last runs are still being cleared; `close` ends it
+                await self._link.close(kill=True)  # it may be what does not answer
                 self._link = None
             self._link = await self._new_link(self._mode)
             return self._link

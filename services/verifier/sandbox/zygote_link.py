@@ -34,6 +34,7 @@ class ZygoteLink:
         self._numbers = itertools.count(1)
         self._runs: dict[int, LiveRun] = {}
         self._lost: RunLost | None = None
+        self._closed = False
 
     @classmethod
     async def start(cls, isolation: str, first_user: int, packages: tuple[Path, ...] = ()) -> "ZygoteLink":
@@ -125,17 +126,21 @@ class ZygoteLink:
                 run.ended.set_exception(error)
                 run.ended.exception()  # it may be waited for by nobody
 
-    async def close(self) -> None:
+    async def close(self, *, kill: bool = False) -> None:
         """End the zygote, and its children with it; may be called again.
+
+        Args:
+            kill: do not wait for it to notice that the judge has left.
 
         Raises:
             RunLost: the kernel did not end it.
 
         """
         self.abandon(RunLost("the sandbox is closed"))
-        if self._process.returncode is not None:
+        if self._closed:
             return
-        if not await self._ended(END_SECONDS):
+        self._closed = True
+        if kill or not await self._ended(END_SECONDS):
             self._process.kill()
             if not await self._ended(END_SECONDS):
                 raise RunLost(f"killed zygote (pid {self.pid}) did not end in {END_SECONDS:g} s")
@@ -161,8 +166,9 @@ class ZygoteLink:
         try:
             self._judge.sendmsg([json.dumps(message).encode()], ancillary)
         except OSError as error:  # gone, or it has not read hundreds of messages
-            self.abandon(RunLost(f"the zygote takes no requests: {error}; {self._last_words()}"))
-            raise self._lost from error  # type: ignore[misc]  # set a line above
+            lost = RunLost(f"the zygote takes no requests: {error}; {self._last_words()}")
+            self.abandon(lost)
+            raise lost from error
 
     def _receive(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -185,6 +191,8 @@ class ZygoteLink:
         return lines[-1] if lines else "it said nothing"
 
     async def _ended(self, seconds: float) -> bool:
+        if self._process.poll() is not None:
+            return True
         loop = asyncio.get_running_loop()
         ended = loop.create_future()
         descriptor = os.pidfd_open(self._process.pid)

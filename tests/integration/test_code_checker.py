@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -71,7 +72,7 @@ async def test_benchmark_solutions_pass_and_wrong_ones_do_not(patient_checker, n
 
     def spoiled(row):
         task = read_task(row)
-        names = [n for n in task.tests.names if f"def {n}(" in task.solution]
+        names = [n for n in task.tests.names if re.search(rf"def {n}\s*\(", task.solution)]
         wrap = "\n".join(
             f"_right_{n} = {n}\ndef {n}(*a, **k):\n    return (_right_{n}(*a, **k), 'wrong')" for n in names
         )

@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -151,4 +152,4 @@ def _free_names(tree: ast.Module, redefined: set[str]) -> Iterator[str]:
 
 def _defines(code: str, name: str) -> bool:
     """By text, not by parsing: this is a completion, and its syntax errors are to show in the run."""
-    return any(line.startswith((f"def {name}(", f"async def {name}(")) for line in code.splitlines())
+    return re.search(rf"^(async )?def[ \t]+{re.escape(name)}[ \t]*\(", code, re.MULTILINE) is not None

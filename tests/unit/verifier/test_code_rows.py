@@ -51,6 +51,8 @@ def test_human_eval_rows():
     whole = task.assembled("def f(x):\n    return twice(x)")
     assert whole.startswith("import math")
     assert whole.count("def f(") == 1
+    assert task.assembled("def f (x): return 4").count("def f(") == 0
+    assert task.assembled("def ff(x): return 4").startswith(PROMPT)
 
 
 def test_mbpp_rows():

@@ -125,12 +125,12 @@ def _data(config: RunConfig) -> str:
 
 
 def _checker_process() -> str:
-    """The verifier's slow path lives in processes of its own; there is no sandbox for code yet."""
+    """The verifier's slow path lives in processes of its own."""
     from importlib.util import find_spec
 
     if find_spec("math_verify") is None:
         raise BadInput("the math checker needs math-verify, which is not installed; pip install 'pacs-rlvr[verifier]'")
-    return "math-verify is installed; tasks that run a model's code are refused in this version"
+    return "math-verify is installed"
 
 
 def _parity(config: RunConfig, folder: Path) -> str:

@@ -8,12 +8,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pacs.data.problems import load_problems
-from pacs.errors import BadInput, PacsError, ServiceFailed
+from pacs.errors import BadInput, DeadlineExceeded, PacsError, ServiceFailed
 from pacs.local import preflight
 from pacs.local.ports import free_port
 from pacs.local.redis_server import EmbeddedRedis, find_server
@@ -69,7 +70,7 @@ def checks(config: RunConfig, folder: Path) -> Sequence[Check]:
         Check("model folder", lambda: _model(config)),
         Check("tokenizer, EOS, chat template", lambda: _tokenizer(config)),
         Check("data", lambda: _data(config)),
-        Check("checker process", _checker_process),
+        Check("checker process, sandbox", lambda: _verifier(config, folder)),
         Check("engine and learner agree", lambda: _parity(config, folder)),
     )
 
@@ -124,13 +125,13 @@ def _data(config: RunConfig) -> str:
     return f"{len(training)} problems to train on, {len(heldout)} held out"
 
 
-def _checker_process() -> str:
-    """The verifier's slow path lives in processes of its own."""
-    from importlib.util import find_spec
-
-    if find_spec("math_verify") is None:
-        raise BadInput("the math checker needs math-verify, which is not installed; pip install 'pacs-rlvr[verifier]'")
-    return "math-verify is installed"
+def _verifier(config: RunConfig, folder: Path) -> str:
+    """A check that needs a worker process, and the sandbox's own self-test."""
+    write_config(config, folder / "config.yaml")
+    found = _probe("verifier", folder / "config.yaml", None)
+    if found["math"] != "ok":
+        raise ServiceFailed(f"a checker process must find 2√2 equal to √8, got status {found['math']}")
+    return f"a checker process judges, the sandbox reached isolation {found['sandbox']}"
 
 
 def _parity(config: RunConfig, folder: Path) -> str:
@@ -148,17 +149,16 @@ def _parity(config: RunConfig, folder: Path) -> str:
     return f"largest log-prob difference {gap:.2g} nats over {len(engine)} tokens (limit {config.logprob_tolerance:g})"
 
 
-def _probe(side: str, config_path: Path, token_ids: "list[int]") -> list[float]:
-    """Ask one side for log-probs, in a process of its own."""
-    command = [sys.executable, "-m", f"services.{side}.probe", str(config_path)]
+def _probe(service: str, config_path: Path, question: object) -> Any:
+    """Ask a service's probe, in a process of its own; returns its answer."""
+    command = [sys.executable, "-m", f"services.{service}.probe", str(config_path)]
     try:
         done = subprocess.run(
-            command, input=json.dumps(token_ids), capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
+            command, input=json.dumps(question), capture_output=True, text=True, timeout=PROBE_SECONDS, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise ServiceFailed(f"the {side} side did not start within {PROBE_SECONDS:g} s") from error
+        raise DeadlineExceeded(f"the {service}'s probe", PROBE_SECONDS) from error
     if done.returncode != 0:
         last = " | ".join(done.stderr.strip().splitlines()[-3:])
-        raise ServiceFailed(f"the {side} side could not be asked for log-probs: {last}")
-    logprobs: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return logprobs
+        raise ServiceFailed(f"the {service}'s probe failed: {last}")
+    return json.loads(done.stdout.strip().splitlines()[-1])

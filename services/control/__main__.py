@@ -1,8 +1,9 @@
 """Starts control: `python -m services.control CONFIG`."""
 
 import asyncio
+import contextlib
 
-from pacs.runtime.process import run_service
+from pacs.runtime.process import leave, run_service
 from services.control.settings import Settings
 
 
@@ -70,7 +71,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
             make_app(handler, registry, token), settings.bind_host, settings.http_port, log_config=None, lifespan="off"
         )
     )
-    http_server.install_signal_handlers = lambda: None  # signals are ours
+    http_server.capture_signals = contextlib.nullcontext  # signals are ours
     work = [asyncio.create_task(http_server.serve()), asyncio.create_task(handler.admit_forever())]
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -87,4 +88,4 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_service("control", Settings, main))
+    leave(run_service("control", Settings, main))

@@ -1,7 +1,7 @@
 """Starts the learner: `python -m services.learner CONFIG`."""
 
 from pacs.runtime.family import exit_with_parent
-from pacs.runtime.process import configure_logging, exit_code_of, load_settings, stop_on_signals
+from pacs.runtime.process import configure_logging, exit_code_of, leave, load_settings, stop_on_signals
 from services.learner.settings import Settings
 
 
@@ -48,4 +48,4 @@ def main(settings: Settings) -> None:
 if __name__ == "__main__":
     configure_logging("learner")
     exit_with_parent()
-    raise SystemExit(exit_code_of(lambda: main(load_settings("learner", Settings))))
+    leave(exit_code_of(lambda: main(load_settings("learner", Settings))))

@@ -163,7 +163,8 @@ class TrainLoop:
             self._take(self._link.next_event(EVENT_SECONDS))
         self._link.waiting_for = ""
         self._waited = time.monotonic() - began
-        taken = dict(list(self._waiting.items())[:wanted])
+        oldest_first = sorted(self._waiting.items(), key=lambda item: item[1].group.prompt.sequence)
+        taken = dict(oldest_first[:wanted])
         for entry_id in taken:
             del self._waiting[entry_id]
         return taken

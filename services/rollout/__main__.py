@@ -4,7 +4,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from pacs.runtime.process import run_service
+from pacs.runtime.process import leave, run_service
 from services.rollout.settings import Settings
 
 WATCH_SECONDS = 2.0
@@ -31,4 +31,4 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_service("rollout", Settings, main))
+    leave(run_service("rollout", Settings, main))

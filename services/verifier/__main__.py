@@ -5,7 +5,7 @@ Waits for / is unblocked by: groups in the completions stream of either lane / t
 
 import asyncio
 
-from pacs.runtime.process import run_service
+from pacs.runtime.process import leave, run_service
 from services.verifier.settings import Settings
 
 
@@ -83,4 +83,4 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run_service("verifier", Settings, main))
+    leave(run_service("verifier", Settings, main))

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 
 from services.verifier.checkers.canonical import canonical_text
+from services.verifier.checkers.rational import parse_rational
 from services.verifier.checkers.relation import Interval, solved_relation
 
 __all__ = ["Answer", "read_answer"]
@@ -59,6 +60,8 @@ def read_answer(text: str) -> Answer:
 
 
 def _read(text: str) -> Answer:
+    if parse_rational(text) is not None:
+        return Answer("scalar", text)  # 10,000 is no list
     parts, words = _split(text)
     if len(parts) < 2:
         return _item(parts[0] if parts else text)

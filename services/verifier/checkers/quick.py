@@ -46,7 +46,7 @@ def needs_no_parser(gold: str, policy: MathPolicy) -> bool:
     if pair is None or not any(character.isalnum() for character in gold):
         return False
     decided = (same_with_colons(*pair), same_in_base(*pair), same_rational(*pair, policy))
-    return any(decided) or WORDS.fullmatch(gold) is not None
+    return any(decided) or is_verbal(gold)
 
 
 def _same_words(gold: str, prediction: str, policy: MathPolicy) -> bool | None:

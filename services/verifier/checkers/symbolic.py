@@ -31,6 +31,9 @@ BARE_LOG = re.compile(r"\\log(?! ?_)(?![a-zA-Z])")
 DEGREES = re.compile(r"\^ ?\{? ?\\circ ?\}?")
 TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 
+SUBSCRIPT_E = re.compile(r"(?<![a-zA-Z\\])[Ee](?= ?_)")  # the parser takes it for Euler's number and fails
+SUBSCRIPT_COMMAND = re.compile(r"_ ?\{? ?\\(max|min|odot|oplus|ast|star|perp|parallel) ?\}?")
+
 DIGITS = 30
 TOLERANCE = sympy.Rational(1, 10**DIGITS)
 WORKING_DIGITS = DIGITS + 8
@@ -108,12 +111,16 @@ def _read(text: str, log: str) -> Any:
         text = BARE_LOG.sub(r"\\ln", text)
     if TRIGONOMETRIC.search(text):
         text = DEGREES.sub(r" \\cdot \\frac{\\pi}{180}", text)
+    text = SUBSCRIPT_COMMAND.sub(r"_{\1}", SUBSCRIPT_E.sub(r"\\varepsilon ", text))
     try:
-        return parse_latex_cached(normalize_latex(text, config=READING))
+        parsed = parse_latex_cached(normalize_latex(text, config=READING))
     except RecursionError:
         raise
     except Exception:  # the parser raises bare exceptions on what it does not understand
         return None
+    # The parser makes a symbol that is not real of some imaginary units.
+    units = {symbol: sympy.I for symbol in parsed.free_symbols if symbol.name == "i" and symbol.is_real is False}
+    return parsed.subs(units) if units else parsed
 
 
 def _is_expression(value: Any) -> bool:
@@ -213,7 +220,7 @@ def _agree_at(gold: Any, given: Any, point: Mapping[str, Any]) -> bool | None:
         return None
     if found is None:
         return None if given.has(sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit) else False
-    if expected.is_Rational and found.is_Rational:
+    if (expected.is_Rational and found.is_Rational) or expected.is_infinite or found.is_infinite:
         return bool(expected == found)
     size = sympy.Max(sympy.Abs(expected), sympy.Abs(found))
     return bool(size <= ZERO or sympy.Abs(expected - found) <= TOLERANCE * size)

@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from pacs.errors import BadInput
 from pacs.wire.groups import Completion, Group, Label, Prompt
+from services.verifier.cache import VerdictCache
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.interface import judged
 from services.verifier.checkers.registry import Registry
@@ -51,9 +52,10 @@ def make_group(task, texts, answer="42", finish_reasons=None):
     return Group(prompt, tuple(completions))
 
 
-def make_handler(*checkers):
+def make_handler(*checkers, cache_entries=0, watch=None):
     registry = CollectorRegistry()
-    return VerifierHandler(Registry(checkers), VerifierMetrics(registry, "demo")), registry
+    metrics = VerifierMetrics(registry, "demo")
+    return VerifierHandler(Registry(checkers), metrics, VerdictCache(cache_entries), watch), registry
 
 
 async def test_joins_verdicts_by_sample_id():

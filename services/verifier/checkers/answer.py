@@ -129,6 +129,8 @@ def _enclosed(text: str) -> Answer | None:
         return Answer("set", text, tuple(_item(part) for part in parts))
     if len(parts) == 1 and (opening, closing) in {("(", ")"), ("{", "}")}:
         return _item(parts[0])
+    if len(parts) > 1 and (opening, closing) == ("{", "}"):
+        return _read(inner)  # braces that only group
     if len(parts) > 1 and (opening, closing) == (r"\langle", r"\rangle"):
         return Answer("tuple", text, tuple(_item(part) for part in parts), "()")
     if len(parts) > 1 and opening in BRACKETS and closing in BRACKETS.values():

@@ -16,7 +16,7 @@ __all__ = ["ChoiceChecker"]
 MARK = r"[(\[{*$ ]*(?P<letter>[A-Za-z])[)\]}*$ ]*"
 BARE = re.compile(MARK)
 LABELLED = re.compile(rf"(?:(?:option|choice|answer)[ :]+)?{MARK}(?:[.:)] .*)?", re.IGNORECASE | re.DOTALL)
-WHOLE_TEXT = re.compile(r"\b(?:answer|option|choice)(?: is)?[ :]*[(\[*$ ]*([A-Z])(?![A-Za-z])")
+WHOLE_TEXT = re.compile(r"\b(?i:answer|option|choice)(?i: is)?[ :]*[(\[*$ ]*([A-Z])(?![A-Za-z])")
 TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox) ?\{([^{}]*)\}")
 
 

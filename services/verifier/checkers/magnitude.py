@@ -9,8 +9,8 @@ import re
 
 __all__ = ["MAX_VALUE_DIGITS", "digits_at_most"]
 
-MAX_VALUE_DIGITS = 20_000
-"""`2^{2^{16}}` and `2004!` fit; a power tower of four nines does not."""
+MAX_VALUE_DIGITS = 7000
+"""`5^{5^5}` and `2004!` fit; a tower of four nines does not. Roots of longer numbers take seconds by themselves."""
 
 TOKEN = re.compile(
     r"\\(?P<command>[a-zA-Z]+)|(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)|(?P<power>\^|\*\*)|(?P<open>\\?\{|[(\[])"
@@ -19,6 +19,8 @@ TOKEN = re.compile(
 )
 TWO_ARGUMENTS = frozenset({"frac", "dfrac", "tfrac", "cfrac"})
 CHOICES = frozenset({"binom", "dbinom", "tbinom"})
+MAX_FACTORIALS = 4  # of the smallest number that grows, 3, the fourth is beyond all bounds
+CONSTANTS = {"e": math.log10(math.e), "pi": math.log10(math.pi)}
 LOG_TWO = math.log10(2)
 TOO_LARGE = math.inf
 
@@ -62,7 +64,8 @@ class _Estimate:
         tower = [0.0 if token is None or token["power"] else self._atom()]
         while (token := self._next()) is not None:
             if token["factorial"]:
-                tower[-1] = _factorial(tower[-1])
+                for _ in range(min(len(token["factorial"]), MAX_FACTORIALS)):
+                    tower[-1] = _factorial(tower[-1])
             elif not token["power"]:
                 break
             self._at += 1
@@ -89,7 +92,7 @@ class _Estimate:
             return self._argument() + self._argument()
         if token["command"] in CHOICES:
             return _choose(self._argument(), self._argument())
-        return 0.0
+        return CONSTANTS.get(token["command"] or token.group(), 0.0)
 
     def _argument(self) -> float:
         token = self._next()

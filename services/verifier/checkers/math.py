@@ -9,7 +9,7 @@ from typing import Any
 from services.verifier.checkers.answer import read_answer
 from services.verifier.checkers.compare import same_answer
 from services.verifier.checkers.extraction import extract_boxed
-from services.verifier.checkers.guard import is_too_complex, needs_more_than
+from services.verifier.checkers.guard import is_too_complex, is_too_hard_to_parse
 from services.verifier.checkers.interface import Judgement, judged
 from services.verifier.checkers.policy import MathPolicy
 from services.verifier.checkers.quick import same_scalar
@@ -101,7 +101,7 @@ class MathChecker:
         same = same_rational(gold, prediction, self._policy)
         if same is not None:
             return _status(same), "rational"
-        if is_too_complex(prediction) or needs_more_than(prediction, gold):
+        if is_too_complex(prediction):
             return "too_complex", "guard"
         if is_too_complex(gold):
             log.error("gold %.80r is too complex to compare with; refuse its row with a gold check at load", gold)
@@ -109,6 +109,8 @@ class MathChecker:
         same = same_answer(read_answer(gold), read_answer(prediction), self._quick, self._policy)
         if same is not None:
             return _status(same), "structure"
+        if is_too_hard_to_parse(prediction, gold):
+            return "too_complex", "guard"
         return await self._ask(gold, prediction), "sympy"
 
     def _quick(self, gold: str, prediction: str) -> bool | None:

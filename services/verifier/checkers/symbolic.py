@@ -85,8 +85,10 @@ def same_mathematics(gold: Any, given: Any, policy: MathPolicy) -> bool:
         return _same_elements(gold, given, policy)
     if _is_sequence(gold) and isinstance(given, sympy.FiniteSet):
         return False  # a tuple gold needs a tuple
-    if isinstance(gold, sympy.Eq) and isinstance(given, sympy.Eq) and _proportional(gold, given):
-        return True
+    if isinstance(gold, sympy.Eq) and isinstance(given, sympy.Eq):
+        proportional = _proportional(gold, given)
+        if proportional is not None:
+            return proportional
     if _is_expression(gold) and _is_expression(given):
         same = _same_expression(gold, given)
         if same is None and policy.rename_constants:
@@ -247,9 +249,9 @@ def _exact(expression: Any) -> Any:
     return expression.xreplace(floats).doit()
 
 
-def _proportional(gold: Any, given: Any) -> bool:
-    """Whether two equations set multiples of one expression to zero."""
-    a, b = _exact(gold.lhs - gold.rhs), _exact(given.lhs - given.rhs)
+def _proportional(gold: Any, given: Any) -> bool | None:
+    """Whether two equations set multiples of one expression to zero; None where too few points tell."""
+    a, b = _numerator(gold), _numerator(given)
     ratios = []
     for _, point in _points(a, b):
         left, right = _value(a, point), _value(b, point)
@@ -259,7 +261,13 @@ def _proportional(gold: Any, given: Any) -> bool:
             return False
         if left != 0:
             ratios.append(right / left)
-    return len(ratios) > 2 and all(sympy.Abs(r - ratios[0]) <= TOLERANCE * sympy.Abs(ratios[0]) for r in ratios)
+    if len(ratios) < 3:
+        return None
+    return all(sympy.Abs(r - ratios[0]) <= TOLERANCE * sympy.Abs(ratios[0]) for r in ratios)
+
+
+def _numerator(equation: Any) -> Any:
+    return sympy.fraction(sympy.together(_exact(equation.lhs - equation.rhs)))[0]
 
 
 def _same_after_renaming(gold: Any, given: Any) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from services.verifier.checkers.answer import Answer
 from services.verifier.checkers.policy import MathPolicy
 from services.verifier.checkers.rational import parse_rational
+from services.verifier.checkers.refute import evaluates
 
 __all__ = ["Leaf", "same_answer"]
 
@@ -46,11 +47,13 @@ class _Walk:
         return self._with_collection(gold, given)
 
     def _with_scalar(self, gold: Answer, given: Answer) -> bool | None:
-        """A number is no list; anything else may turn out to be one: plus-minus, a union, a set difference."""
-        number = gold if gold.kind == "scalar" else given
+        """A value is no list; what has none may turn out to be one: plus-minus, a union, a set difference."""
+        value = gold if gold.kind == "scalar" else given
         other = given if gold.kind == "scalar" else gold
-        if other.kind == "list" and parse_rational(number.text) is not None:
-            return number is gold and _are_its_thousands(gold.text, given)
+        if other.kind == "list" and value is gold and _are_its_thousands(gold.text, given):
+            return True
+        if other.kind != "scalar" and (parse_rational(value.text) is not None or evaluates(value.text)):
+            return False
         if gold.relation != given.relation and not self._policy.inequality_for_interval:
             return False
         if EQUATION.search(gold.text) or EQUATION.search(given.text):

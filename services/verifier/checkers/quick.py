@@ -8,7 +8,8 @@ import re
 from services.verifier.checkers.canonical import canonical_text
 from services.verifier.checkers.policy import MathPolicy
 from services.verifier.checkers.quantity import aligned, same_in_base, same_with_colons
-from services.verifier.checkers.rational import same_rational, same_text
+from services.verifier.checkers.rational import half_unit, parse_rational, same_rational, same_text
+from services.verifier.checkers.refute import surely_differ
 
 __all__ = ["is_verbal", "needs_no_parser", "same_scalar"]
 
@@ -32,7 +33,21 @@ def same_scalar(gold: str, prediction: str, policy: MathPolicy) -> bool | None:
     same = same_rational(*pair, policy)
     if same is None and pair != (gold, prediction):
         same = same_text(*pair) or None
-    return _same_words(gold, prediction, policy) if same is None else same
+    if same is None:
+        same = _same_words(gold, prediction, policy)
+    return same if same is not None else _different_values(*pair, policy)
+
+
+def _different_values(gold: str, prediction: str, policy: MathPolicy) -> bool | None:
+    """False where the values differ for certain; a rounded number on one side is no matter for floats."""
+    number = parse_rational(gold)
+    if number is not None and is_verbal(prediction) and not any(map(str.isdigit, prediction)):
+        return False  # words, blanks, a letter: no number
+    if policy.approximation_digits or policy.rename_constants:
+        return None
+    rounded = number is not None and 0 < policy.rounded_gold_decimals <= number.decimals
+    tolerance = float(half_unit(number.decimals)) * 1.01 if number is not None and rounded else 0.0
+    return False if surely_differ(gold, prediction, tolerance) else None
 
 
 def is_verbal(text: str) -> bool:

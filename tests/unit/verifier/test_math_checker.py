@@ -40,7 +40,7 @@ async def checker():
         ("42", r"<think>\boxed{42}", "truncated", "extraction"),
         ("35", r"\boxed{35 \text{ cm}}", "ok", "structure"),
         (r"\frac{\sqrt{3}}{3}", r"\boxed{\frac{1}{\sqrt{3}}}", "ok", "sympy"),
-        (r"(x+1)^2", r"\boxed{x^2+2x+2}", "wrong", "sympy"),
+        (r"(x+1)^2", r"\boxed{x^2+2x+2}", "wrong", "structure"),
         (r"\frac{1}{3}", r"\boxed{" + "(" * 200 + "x" + ")" * 200 + "}", "too_complex", "guard"),
         ("42", r"\boxed{" + "9" * 100_000 + "}", "too_complex", "guard"),
     ],

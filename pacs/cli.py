@@ -123,7 +123,8 @@ def verify(
     """Grade completions without a run, or explain one verdict with --text and --gold."""
     options = {"extract": extract, "out": out, "text": text, "gold": gold, "config": config, "workers": workers}
     given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    _become("services.verifier.grade", f"--task={task}", *given, *(["--", file] if file is not None else []))
+    files = ["--", str(file)] if file is not None else []
+    _become("services.verifier.grade", f"--task={task}", *given, *files)
 
 
 def _service_command(name: str) -> Callable[[Path], None]:

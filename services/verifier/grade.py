@@ -135,10 +135,16 @@ async def _explain(settings: VerifierSection, options: argparse.Namespace) -> No
     finally:
         await registry.close()
     why = WHY.get((judgement.status, judgement.method)) or WHY_STATUS.get(judgement.status, judgement.status)
-    sys.stdout.write(
-        f"answer   {judgement.extracted or '(none)'}\ngold     {options.gold}\nlabel    {judgement.label.name.lower()}\n"
-        f"status   {judgement.status}\nmethod   {judgement.method}\nwhy      {why}\nseconds  {judgement.seconds:.4f}\n"
-    )
+    shown = {
+        "answer": judgement.extracted or "(none)",
+        "gold": options.gold,
+        "label": judgement.label.name.lower(),
+        "status": judgement.status,
+        "method": judgement.method,
+        "why": why,
+        "seconds": f"{judgement.seconds:.4f}",
+    }
+    sys.stdout.write("".join(f"{name:8} {value}\n" for name, value in shown.items()))
 
 
 def _settings(options: argparse.Namespace) -> VerifierSection:

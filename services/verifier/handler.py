@@ -55,7 +55,9 @@ class VerifierHandler:
         return LabeledGroup(group, {verdict.sample_id: verdict for verdict in verdicts})
 
     async def _verdict(self, checker: Checker, prompt: Prompt, completion: Completion) -> Verdict:
-        key = content_key(prompt.task, prompt.answer, prompt.task_data, f"{completion.finish_reason}\n{completion.text}")
+        key = content_key(
+            prompt.task, prompt.answer, prompt.task_data, f"{completion.finish_reason}\n{completion.text}"
+        )
         judgement = self._cache.get(key)
         if judgement is None:
             with self._metrics.checking(checker.name):

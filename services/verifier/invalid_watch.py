@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 from pacs.runtime.tasks import end_tasks
 
@@ -67,11 +68,11 @@ class InvalidWatch:
         finally:
             await end_tasks([stopped, insisting])
 
-    async def _insist_forever(self, stopped: "asyncio.Future[bool]") -> None:
+    async def _insist_forever(self, stopped: "asyncio.Future[Literal[True]]") -> None:
         while True:
             await self._insist(await self._reasons.get(), stopped)
 
-    async def _insist(self, reason: str, stopped: "asyncio.Future[bool]") -> None:
+    async def _insist(self, reason: str, stopped: "asyncio.Future[Literal[True]]") -> None:
         attempt = 0
         while not stopped.done():
             if await self._pause(reason):

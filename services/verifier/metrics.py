@@ -52,7 +52,7 @@ class VerifierMetrics:
         )
         self._reference = Counter(
             "pacs_verifier_reference_total",
-            "Verdicts that the reference method was asked about too, by outcome: same, stricter (we say wrong), looser.",
+            "Verdicts the reference was asked about too, by outcome: same, stricter (we say wrong), looser.",
             ["run", "verifier", "outcome"],
             registry=registry,
         )

@@ -20,7 +20,8 @@ TOKEN = re.compile(
 )
 JOINING_TEXT = re.compile(r"^(\\[a-z]+ ?)\{(.*?)\b(and|or)\b(.*)\}$", re.DOTALL)
 NAME = re.compile(
-    r"(?P<name>[A-Za-z](?:_ ?\{?[A-Za-z0-9]+\}?)?(?: ?\( ?[A-Za-z] ?\))?|\\(?!in)[a-z]+|\\text ?\{[^{}]*\}) ?(?:=|\\in(?![a-z]))(?!=)"
+    r"(?P<name>[A-Za-z](?:_ ?\{?[A-Za-z0-9]+\}?)?(?: ?\( ?[A-Za-z] ?\))?|\\(?!in)[a-z]+|\\text ?\{[^{}]*\})"
+    r" ?(?:=|\\in(?![a-z]))(?!=)"
 )
 RELATION = re.compile(r"[=<>]|\\(?:le|ge|neq|approx|equiv|in)(?![a-z])")
 MATRIX = re.compile(r"\\begin ?\{([pbB]?matrix)\}(.*)\\end ?\{\1\}", re.DOTALL)

@@ -1,6 +1,7 @@
 """Writing habits that carry no meaning, taken away: what is left is compared as text, read as a number or parsed."""
 
 import re
+from functools import lru_cache
 
 __all__ = ["canonical_text", "compact_text"]
 
@@ -13,7 +14,10 @@ WHITESPACE = re.compile(r"\s+")
 TEXT_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname) ?\{([^{}]*)\}")
 ROMAN_LETTER = re.compile(r"\\(?:mathrm|mathit|text|textit) ?\{ ?([a-zA-Z]) ?\}(?=[\s+\-*/^_)}]|$)")
 SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ]+")
-PLAIN_FUNCTION = re.compile(r"(?<![\\a-zA-Z{])(sqrt|exp|sin|cos|tan|arcsin|arccos|arctan|sinh|cosh|tanh|ln|log)(?= ?\()")
+ROOT_SIGN = re.compile(r"√ ?([0-9]+(?:\.[0-9]+)?|[a-zA-Z])")
+PLAIN_FUNCTION = re.compile(
+    r"(?<![\\a-zA-Z{])(sqrt|exp|sin|cos|tan|arcsin|arccos|arctan|sinh|cosh|tanh|ln|log)(?= ?\()"
+)
 PLAIN_PI = re.compile(r"(?<![\\a-zA-Z{])pi(?![a-zA-Z])")
 PLAIN_POWER = re.compile(r"\*\* ?(?:([0-9]+)|(?=[({a-zA-Z]))")
 PLUS_MINUS = re.compile(r"\+ ?-")
@@ -23,6 +27,7 @@ ROW_END = re.compile(r"\\\\(?: ?\[[^\]]*\])?")
 LONE_BACKSLASH = re.compile(r"(?<!\\)\\$")
 AROUND_OPERATORS = re.compile(r" ?([-+*/=<>,;:()\[\]{}^_|]) ?")
 
+CACHED_TEXTS = 2048  # a gold is compared with every completion of its group, and each text more than once
 MAX_WRAPPERS = 4  # $\text{\textbf{…}}$ is the deepest seen; a bound keeps nested hostile text linear
 
 SYNONYMS = {
@@ -75,10 +80,11 @@ SUPERSCRIPT_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ", "0123
 WORDS = {"infinity": r"\infty", "-infinity": r"-\infty", "empty set": r"\emptyset"}
 
 
+@lru_cache(maxsize=CACHED_TEXTS)
 def canonical_text(text: str) -> str:
     r"""Drop what is only typography: `$…$` or `\text{…}` around all of it, a final full stop, `\left`, `\dfrac`."""
     text = SUPERSCRIPT.sub(lambda match: f"^{{{match.group().translate(SUPERSCRIPT_DIGITS)}}}", text)
-    text = text.translate(TRANSLATION)
+    text = ROOT_SIGN.sub(r"\\sqrt{\1}", text).translate(TRANSLATION)
     text = FRACTION_COMMAND.sub(r"\\frac", text)
     text = DELIMITER_SIZE.sub("", text)
     text = SYNONYM.sub(lambda match: SYNONYMS[match.group()], text)

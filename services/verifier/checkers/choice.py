@@ -61,7 +61,9 @@ class ChoiceChecker:
 def _gold(answer: str) -> str:
     match = BARE.fullmatch(_plain(answer))
     if match is None:
-        raise BadInput(f"the gold of a choice must be one letter such as B or (B), got {answer[:80]!r}; correct the row")
+        raise BadInput(
+            f"the gold of a choice must be one letter such as B or (B), got {answer[:80]!r}; correct the row"
+        )
     return match["letter"].upper()
 
 

@@ -89,9 +89,10 @@ def after_reasoning(completion: str) -> str | None:
 
 def _last_boxes(text: str) -> str | None:
     """Content of the last box, with those joined to it; None where there is none or its brace is never closed."""
-    if BOX_OPENING.search(text) is None:
+    first = BOX_OPENING.search(text)
+    if first is None:
         return None
-    boxes = _boxes(text)
+    boxes = _boxes(text, first.start())
     if boxes[-1].end < 0:
         return None
     contents = [_content(text, boxes[-1])]
@@ -102,11 +103,11 @@ def _last_boxes(text: str) -> str | None:
     return ", ".join(dict.fromkeys(reversed(contents)))
 
 
-def _boxes(text: str) -> list[Box]:
-    """Every box in the order in which they open."""
+def _boxes(text: str, start: int) -> list[Box]:
+    """Every box from `start` on, in the order in which they open."""
     boxes: list[Box] = []
     braces: list[Box | None] = []
-    for token in BOX_BRACE_OR_ESCAPE.finditer(text):
+    for token in BOX_BRACE_OR_ESCAPE.finditer(text, start):
         if token["box"]:
             boxes.append(Box(token.start(), token.end()))
             braces.append(boxes[-1])

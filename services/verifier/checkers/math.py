@@ -116,9 +116,7 @@ class MathChecker:
     def _quick(self, gold: str, prediction: str) -> bool | None:
         return same_scalar(gold, prediction, self._policy)
 
-    async def _ask(
-        self, gold: str, prediction: str, cpu_seconds: float | None = None, *, is_gold: bool = False
-    ) -> str:
+    async def _ask(self, gold: str, prediction: str, cpu_seconds: float | None = None, *, is_gold: bool = False) -> str:
         policy = dataclasses.asdict(self._policy)
         body = {"gold": gold, "prediction": prediction, "policy": policy, "is_gold": is_gold}
         reply = await self._pool.outcome(body, cpu_seconds)

@@ -16,7 +16,11 @@ from services.verifier.checkers.worker_loop import serve
 
 __all__ = ["load"]
 
-WARM_UP = ((r"\frac{\sqrt{3}}{2} x", r"x \sqrt{3/4}"), (r"x^2 - 1 = 0", r"2 x^2 = 2"), (r"(0, \pi) \cup (4, 5)", "(0,1)"))
+WARM_UP = (
+    (r"\frac{\sqrt{3}}{2} x", r"x \sqrt{3/4}"),
+    (r"x^2 - 1 = 0", r"2 x^2 = 2"),
+    (r"(0, \pi) \cup (4, 5)", "(0,1)"),
+)
 
 
 def load() -> Callable[[dict[str, Any]], dict[str, Any]]:

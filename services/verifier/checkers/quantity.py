@@ -14,9 +14,11 @@ DEGREES = re.compile(r"(?:\^ ?\{? ?\\circ ?\}?|\\text ?\{ ?(?:degrees?|deg) ?\}|
 WRAPPED_UNIT = re.compile(
     r"\\(?:text|mathrm|mbox|textrm|operatorname) ?\{(?P<unit>[^{}]*)\}(?: ?\^ ?\{? ?(?P<power>-?[0-9]) ?\}?)?$"
 )
-PLAIN_UNIT = re.compile(r"(?<=[0-9}) ])(?P<unit>[a-zA-Z]+)(?: ?\^ ?\{? ?(?P<power>[23]) ?\}?)?$")
+PLAIN_UNIT = re.compile(r"(?<=[0-9}) ])(?P<unit>[a-zA-Z]+(?: [a-zA-Z]+)*)(?: ?\^ ?\{? ?(?P<power>[23]) ?\}?)?$")
 TRIGONOMETRIC = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-BASE = re.compile(r"(?P<digits>(?=[A-F]*[0-9])[0-9A-F]+)_ ?(?:\{ ?(?P<base>[0-9]{1,3}|\\text ?\{[a-z]+\}) ?\}|(?P<digit>[0-9]))")
+BASE = re.compile(
+    r"(?P<digits>(?=[A-F]*[0-9])[0-9A-F]+)_ ?(?:\{ ?(?P<base>[0-9]{1,3}|\\text ?\{[a-z]+\}) ?\}|(?P<digit>[0-9]))"
+)
 COLONS = re.compile(r"[0-9]{1,15}(?: ?: ?[0-9]{1,15})+")
 
 SHORTEST_PLAIN_WORD = 3  # "9 apples" carries a unit, "2 x" a variable

@@ -16,6 +16,8 @@ __all__ = ["is_verbal", "needs_no_parser", "same_scalar"]
 WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*\.?")
 NO_SOLUTION = re.compile(r"(?:there (?:is|are) )?no (?:real |integer )?solutions?|none|no such .{1,40} exists?", re.I)
 EMPTY_SET = r"\emptyset"
+INFINITIES = frozenset({r"\infty", r"-\infty", r"+\infty"})
+PROSE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}[,.]? [a-zA-Z]{2,}[,.]? [a-zA-Z]{2,}")
 TEXT_OR_ELLIPSIS = re.compile(r"\\(?:text|mathrm|mbox) ?\{([^{}]*)\}|\\[lcv]?dots(?![a-z])")
 MATHEMATICS = re.compile(r"[\\^_={}+*/<>|]")
 
@@ -41,13 +43,18 @@ def same_scalar(gold: str, prediction: str, policy: MathPolicy) -> bool | None:
 def _different_values(gold: str, prediction: str, policy: MathPolicy) -> bool | None:
     """False where the values differ for certain; a rounded number on one side is no matter for floats."""
     number = parse_rational(gold)
-    if number is not None and is_verbal(prediction) and not any(map(str.isdigit, prediction)):
-        return False  # words, blanks, a letter: no number
+    if number is not None and (prediction in INFINITIES or PROSE.search(prediction) or _holds_no_number(prediction)):
+        return False
     if policy.approximation_digits or policy.rename_constants:
         return None
     rounded = number is not None and 0 < policy.rounded_gold_decimals <= number.decimals
     tolerance = float(half_unit(number.decimals)) * 1.01 if number is not None and rounded else 0.0
     return False if surely_differ(gold, prediction, tolerance) else None
+
+
+def _holds_no_number(text: str) -> bool:
+    """Words, a blank to fill in, a letter."""
+    return is_verbal(text.replace("_", "")) and not any(map(str.isdigit, text))
 
 
 def is_verbal(text: str) -> bool:

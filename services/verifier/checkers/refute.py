@@ -1,8 +1,9 @@
 r"""Shows that two expressions differ, in microseconds: most wrong answers never reach a computer-algebra system.
 
-A small evaluator reads what is unmistakable (numbers, letters, `+ - * / ^`, `\frac`, `\sqrt`, `\pi`, `\ln`, sine, cosine
-and tangent) and computes both sides in floats at two points. A difference far beyond what rounding can do is a
-difference. Everything else stays open: equality is never concluded here, and what might be read in two ways is not read.
+A small evaluator reads what is unmistakable (numbers, letters, `+ - * / ^`, `\frac`, `\sqrt`, `\pi`, `\ln`, sine,
+cosine and tangent) and computes both sides in floats at two points. A difference far beyond what rounding can do is a
+difference. Everything else stays open: equality is never concluded here, and what might be read in two ways is not
+read.
 """
 
 import math
@@ -28,7 +29,7 @@ RELATIVE = 1e-6
 ROUNDING = 1e-11  # of the largest intermediate value: cancellation leaves nothing certain below that
 
 
-class _Open(Exception):  # noqa: N818  # it ends the reading, it is no error
+class _Open(Exception):  # it ends the reading, it is no error
     """The text holds what this evaluator does not read."""
 
 
@@ -64,7 +65,8 @@ def _value(text: str, shift: float) -> tuple[float, float] | None:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    tokens, at = [], 0
+    tokens: list[tuple[str, str]] = []
+    at = 0
     while at < len(text):
         match = TOKEN.match(text, at)
         if match is None or len(tokens) >= MAX_TOKENS:
@@ -120,7 +122,7 @@ class _Evaluation:
         value, divided, number = self._power(), False, False
         while True:
             kind, text = self._peek()
-            if kind == "command" and text in TIMES or text == "*":
+            if (kind == "command" and text in TIMES) or text == "*":
                 self._at += 1
                 value, divided = self._met(value * self._power()), False
             elif text == "/":

@@ -151,9 +151,7 @@ def _same_elements(gold: Any, given: Any, policy: MathPolicy) -> bool:
     return True
 
 
-def _same_but_for_rounding(
-    gold_text: str, gold: Any, given_text: str, given: Any, policy: MathPolicy
-) -> bool | None:
+def _same_but_for_rounding(gold_text: str, gold: Any, given_text: str, given: Any, policy: MathPolicy) -> bool | None:
     """Accept what a rounded gold rounds, and, where the policy asks for it, a rounded prediction."""
     if not (_is_number(gold) and _is_number(given)):
         return None

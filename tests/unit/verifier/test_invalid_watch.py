@@ -29,7 +29,7 @@ class FakeControl:
 
     @property
     def url(self):
-        return "http://127.0.0.1:{}".format(self._server.sockets[0].getsockname()[1])
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _answer(self, reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()

@@ -52,7 +52,9 @@ async def test_decides_with_the_cheapest_method_that_can(checker, gold, completi
     assert len(judgement.extracted) <= 500
 
 
-@pytest.mark.parametrize("answer", ["9^{9^{9^9}}", r"2^{2^{2^{16}}}", "((999!)!)!", r"\int_0^1 x dx", r"\binom{10^9}{10^8}"])
+@pytest.mark.parametrize(
+    "answer", ["9^{9^{9^9}}", r"2^{2^{2^{16}}}", "((999!)!)!", r"\int_0^1 x dx", r"\binom{10^9}{10^8}"]
+)
 async def test_what_is_too_large_to_compute_is_wrong_before_it_is_computed(checker, answer):
     judgement = await checker.check(rf"\boxed{{{answer}}}", "42", {})
     assert (judgement.label, judgement.status, judgement.method) == (Label.WRONG, "too_complex", "guard")

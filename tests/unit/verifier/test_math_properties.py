@@ -27,10 +27,11 @@ answers = (
     | st.lists(scalars, min_size=1, max_size=5).map(lambda items: rf"\{{{', '.join(items)}\}}")
     | st.lists(scalars, min_size=2, max_size=4).map(lambda items: f"({', '.join(items)})")
 )
-pieces = st.sampled_from(
-    r"\frac \sqrt { } ( ) [ ] \{ \} , ; = < > \le \cup \text{ or } \text{and} and or ^ _ ! \pm 1 23 4.5 x \pi \circ % & \\ "
-    r"\begin{pmatrix} \end{pmatrix} \boxed{ </think> <think> | : \infty - + / \$ $ ° ½ ² \in cm".split(" ")
-)
+PIECES = r"""
+\frac \sqrt { } ( ) [ ] \{ \} , ; = < > \le \cup \text{or} \text{and} and or ^ _ ! \pm 1 23 4.5 x \pi \circ % & \\ | : -
+\begin{pmatrix} \end{pmatrix} \boxed{ </think> <think> \infty + / \$ $ ° ½ ² \in cm
+"""
+pieces = st.sampled_from([*PIECES.split(), " "])
 soup = st.lists(pieces | st.text(max_size=4), max_size=50).map("".join)
 
 
@@ -77,7 +78,9 @@ def test_no_text_makes_structure_raise(gold, prediction):
 
 
 @pytest.mark.parametrize("size", [2_000, 1_000_000])
-@pytest.mark.parametrize("unit", ["9^{", "(", "1,", r"\frac{", "x", r"\text{and}", "{,}", "\\", r"\{", "=", "<", "&", " ", "½"])
+@pytest.mark.parametrize(
+    "unit", ["9^{", "(", "1,", r"\frac{", "x", r"\text{and}", "{,}", "\\", r"\{", "=", "<", "&", " ", "½"]
+)
 def test_a_hostile_megabyte_is_decided_in_the_time_it_takes_to_read(unit, size):
     checker = MathChecker()
     completion = rf"\boxed{{{unit * (size // len(unit))}}}"

@@ -10,7 +10,7 @@ from services.verifier.judging import judge
 
 pytestmark = pytest.mark.anyio
 
-MODULE = '''
+MODULE = """
 import asyncio, time
 from services.verifier.checkers.interface import judged
 
@@ -29,7 +29,7 @@ class Palindrome:
 
     async def close(self):
         pass
-'''
+"""
 
 
 @pytest.fixture

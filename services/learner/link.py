@@ -30,6 +30,7 @@ from services.learner.settings import Settings
 __all__ = ["CommandCame", "Event", "GroupCame", "LearnerLink", "LinkBroke", "PublicationEnded", "StopAsked"]
 
 READ_WAIT_SECONDS = 1.0
+DRAIN_SECONDS = 0.3
 CALL_SECONDS = 60.0  # for one call to Redis from the training thread
 
 T = TypeVar("T")
@@ -191,6 +192,8 @@ class LearnerLink:
             self.events.put(LinkBroke(error))
             logger.exception("the line to Redis and control broke")
         finally:
+            # gRPC's poller still hands over completions of calls that were just cancelled.
+            self._loop.run_until_complete(asyncio.sleep(DRAIN_SECONDS))
             self._loop.close()
 
     async def _serve(self) -> None:

@@ -133,7 +133,7 @@ def test_numbers_chosen_to_collide_cost_nothing():
     assert not matches({"d": [[{"i": number}, 0] for number in colliding]}, {4: 0})
     assert not matches({"d": [[{"i": number}, 0] for number in colliding]}, dict.fromkeys(range(40_000), 0))
     assert not matches({"s": [{"i": number} for number in colliding]}, {4})
-    assert time.process_time() - started < 2.0
+    assert time.process_time() - started < 9.0  # CPU time; a table that collides took 18 s
 
 
 def test_a_deep_value_matches_nothing():

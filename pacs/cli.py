@@ -109,6 +109,24 @@ def doctor(config: ConfigPath, overrides: Overrides = None) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def verify(
+    file: Annotated[Path | None, typer.Argument(help="JSON lines: id, gold, and completion or prediction.")] = None,
+    task: Annotated[str, typer.Option(help="Checker: math, choice, code, exact, reasoning_gym or a plug-in.")] = "math",
+    extract: Annotated[str | None, typer.Option(help="strict or reference: how mathematics finds the answer.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the verdicts; standard output by default.")] = None,
+    text: Annotated[str | None, typer.Option(help="One completion to explain, instead of FILE.")] = None,
+    gold: Annotated[str | None, typer.Option(help="Its gold answer.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Run file whose verifier section is used.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes; one a core by default.")] = None,
+) -> None:
+    """Grade completions without a run, or explain one verdict with --text and --gold."""
+    options = {"extract": extract, "out": out, "text": text, "gold": gold, "config": config, "workers": workers}
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    files = ["--", str(file)] if file is not None else []
+    _become("services.verifier.grade", f"--task={task}", *given, *files)
+
+
 def _service_command(name: str) -> Callable[[Path], None]:
     def start(config: ConfigPath) -> None:
         _become(f"services.{name}", config)
@@ -145,7 +163,7 @@ def _console() -> Any:
     return Console()
 
 
-def _become(module: str, *arguments: Path) -> None:
+def _become(module: str, *arguments: Path | str) -> None:
     """Replace this process by `python -m module`, so that signals go straight to it."""
     os.execv(  # noqa: S606  # no shell is wanted
         sys.executable, [sys.executable, "-m", module, *map(str, arguments)]

@@ -14,6 +14,7 @@ __all__ = [
     "DataSection",
     "EvaluationSection",
     "LearnerSection",
+    "MathSection",
     "ModelSection",
     "PublicationSection",
     "RedisSection",
@@ -73,7 +74,8 @@ class DataSection(Section):
     answer_field: str = Field("answer", description="Field that holds the gold answer.")
     id_field: str = Field("id", description="Field that holds the row's id; the row number where missing.")
     task: str = Field(
-        "math", description="Checker for rows without a `task` field: math, code, reasoning_gym, exact or a plug-in."
+        "math",
+        description="Checker for rows without a `task` field: math, choice, code, reasoning_gym, exact or a plug-in.",
     )
     template: str = Field("{prompt}", description="Text put before the model; {prompt} is replaced.")
     family: str | None = Field(None, description="reasoning_gym family (source: reasoning_gym).")
@@ -225,6 +227,39 @@ class SandboxSection(Section):
     )
 
 
+class MathSection(Section):
+    """What counts as the same mathematical answer where readers differ, and who reads it."""
+
+    extract: Literal["strict", "reference"] = Field(
+        "strict",
+        description="strict: the last box. reference: math-verify reads the whole text and compares, as published.",
+    )
+    shadow: bool = Field(False, description="Also ask the reference, count and log where it disagrees; slow.")
+    percent: Literal["either", "value"] = Field(
+        "either", description="value: 50 % is 1/2 only. either: also 50, as the sign is often left away."
+    )
+    degrees: Literal["either", "number"] = Field(
+        "either",
+        description="number: 30° is 30. either: also π/6, where an answer with π meets one with a degree sign.",
+    )
+    units: Literal["convert", "match", "ignore"] = Field(
+        "convert",
+        description="Where both carry a known unit. match: it must be the same; convert: 0.35 m is 35 cm too.",
+    )
+    log: Literal["natural", "ten"] = Field("natural", description="Base of a log that is written without one.")
+    inequality_for_interval: bool = Field(True, description="0 < x < 2 answers the interval (0, 2).")
+    list_for_tuple: bool = Field(False, description="1, 2 answers the pair (1, 2).")
+    vector_for_tuple: bool = Field(True, description="A row or column vector answers a tuple, and the reverse.")
+    words_for_empty_set: bool = Field(True, description='"no solution" answers the empty set, and the reverse.')
+    rename_constants: bool = Field(False, description="A + B/x answers C + D/x: constants may have other names.")
+    rounded_gold_decimals: int = Field(
+        3, ge=0, description="From so many decimals a gold may be rounded: 0.333 is met by 1/3. 0: never."
+    )
+    approximation_digits: int = Field(
+        0, ge=0, description="From so many digits a decimal answers an exact gold that it rounds. 0: never."
+    )
+
+
 class VerifierSection(Section):
     """Grading."""
 
@@ -233,6 +268,14 @@ class VerifierSection(Section):
     check_cpu_seconds: float = Field(2.0, gt=0, description="CPU time of one check before its process is killed.")
     claim_seconds: float = Field(120.0, gt=0, description="A group held longer may be taken over by another replica.")
     max_deliveries: int = Field(3, ge=1, description="Tries before a group goes to the dead-letter stream.")
+    math: MathSection = MathSection()
+    cache_entries: int = Field(
+        16384, ge=0, description="Settled verdicts kept, to be given again for the same completion; 0: none."
+    )
+    max_invalid_share: float = Field(
+        0.2, gt=0, le=1, description="Share of verdicts that may be time-outs or errors before the run is paused."
+    )
+    invalid_window: int = Field(256, ge=1, description="Last verdicts of which that share is taken.")
     grpc_port: int = Field(8420, ge=1, le=65535, description="Of the Check call.")
     metrics_port: int = Field(8421, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
     sandbox: SandboxSection = SandboxSection()

@@ -58,6 +58,12 @@ class ServiceSettings(BaseSettings):
         return self.control_address or f"127.0.0.1:{self.config.control.grpc_port}"
 
     @property
+    def control_http_url(self) -> str:
+        """Where control's HTTP API is: the host of its gRPC, and the port of the file."""
+        host = self.control_target.rpartition(":")[0]
+        return f"http://{host}:{self.config.control.http_port}"
+
+    @property
     def verifier_target(self) -> str:
         """host:port of the verifier's gRPC."""
         return self.verifier_address or f"127.0.0.1:{self.config.verifier.grpc_port}"

@@ -59,6 +59,7 @@ class ControlHandler:
         self._tensors: Sequence[pb.TensorMeta] = ()
         self._wake = asyncio.Event()
         self._latest: dict[str, Any] = {}
+        self._pause_reason = ""
         self.failure = ""
 
     async def admit_forever(self) -> None:
@@ -127,9 +128,12 @@ class ControlHandler:
             await self._state.set_phase(Phase.FINISHED)
             self._metrics.show_phase(Phase.FINISHED)
 
-    async def set_paused(self, paused: bool) -> None:
-        """Stop or continue admission; groups in flight go on."""
+    async def set_paused(self, paused: bool, reason: str = "") -> None:
+        """Stop or continue admission; groups in flight go on. The reason is shown as what the run waits for."""
         if await self._state.phase() in (Phase.RUNNING, Phase.PAUSED):
+            self._pause_reason = reason if paused else ""
+            if reason:
+                logger.error("paused: %s", reason)
             await self._state.set_phase(Phase.PAUSED if paused else Phase.RUNNING)
         self._wake.set()
 
@@ -220,6 +224,8 @@ class ControlHandler:
     def _waiting_for(self) -> str:
         if self._evaluation is not None and not self._evaluation.done():
             return "the held-out evaluation"
+        if self._pause_reason:
+            return f"somebody to resume the run: {self._pause_reason}"
         for role in ("learner", "rollout"):
             if not self._agents.of_role(role):
                 return f"a {role} to attach"

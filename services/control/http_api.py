@@ -3,7 +3,7 @@
 import hmac
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Response
+from fastapi import Depends, FastAPI, HTTPException, Query, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
@@ -34,8 +34,8 @@ def make_app(handler: ControlHandler, registry: CollectorRegistry, token: str) -
         return await handler.history(after)
 
     @app.post("/v1/run/pause", dependencies=[Depends(authorised)])
-    async def pause() -> dict[str, Any]:
-        await handler.set_paused(True)
+    async def pause(reason: Annotated[str, Query(max_length=1000)] = "") -> dict[str, Any]:
+        await handler.set_paused(True, reason)
         return await handler.overview()
 
     @app.post("/v1/run/resume", dependencies=[Depends(authorised)])

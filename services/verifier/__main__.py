@@ -21,24 +21,28 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from pacs.transport.redis_client import connect
     from pacs.transport.redis_streams import RedisStreams, check_server
     from pacs.wire.groups import Label, decode_group, encode_labeled_group
+    from services.verifier.cache import VerdictCache
     from services.verifier.checkers.code import CodeChecker
     from services.verifier.checkers.registry import load_registry
+    from services.verifier.control_link import pause_over_http
     from services.verifier.grpc_api import add_verifier
     from services.verifier.handler import VerifierHandler
+    from services.verifier.invalid_watch import InvalidWatch
     from services.verifier.metrics import VerifierMetrics
 
     config = settings.config
     collector = CollectorRegistry()
-    checkers = load_registry(
-        config.verifier.workers,
-        config.verifier.workers,
-        config.verifier.check_cpu_seconds,
-        config.verifier.sandbox,
-    )
+    checkers = load_registry(config.verifier)
     code = checkers.get("code")
     if config.data.task == code.name and isinstance(code, CodeChecker):
         await code.start()  # a run about code without a sandbox fails here, not with its first row
-    handler = VerifierHandler(checkers, VerifierMetrics(collector, config.run.name))
+    watch = InvalidWatch(
+        config.verifier.invalid_window,
+        config.verifier.max_invalid_share,
+        pause_over_http(settings.control_http_url, settings.bearer_token),
+    )
+    cache = VerdictCache(config.verifier.cache_entries)
+    handler = VerifierHandler(checkers, VerifierMetrics(collector, config.run.name), cache, watch)
 
     async def handle(payload: bytes) -> HandOver | Drop:
         labeled = await handler.handle(decode_group(payload))
@@ -75,6 +79,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             for worker in workers:
                 group.create_task(worker.run(stop))
+            group.create_task(watch.run(stop))
     finally:
         await server.stop(grace=1.0)
         await checkers.close()

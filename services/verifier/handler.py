@@ -6,10 +6,12 @@ import time
 from functools import partial
 
 from pacs.errors import BadInput
-from pacs.wire.groups import Completion, Group, LabeledGroup, Prompt, Verdict
+from pacs.wire.groups import Completion, Group, Label, LabeledGroup, Prompt, Verdict
+from services.verifier.cache import VerdictCache, content_key
 from services.verifier.checkers.extraction import has_marked_answer
 from services.verifier.checkers.interface import Checker, Judgement, judged
 from services.verifier.checkers.registry import Registry
+from services.verifier.invalid_watch import InvalidWatch
 from services.verifier.judging import judge
 from services.verifier.metrics import VerifierMetrics
 
@@ -26,12 +28,18 @@ class VerifierHandler:
     Args:
         checkers: by task name; the owner closes it.
         metrics: where verdicts are counted.
+        cache: verdicts given before.
+        watch: told of every verdict; pauses the run where too many judge nothing.
 
     """
 
-    def __init__(self, checkers: Registry, metrics: VerifierMetrics) -> None:
+    def __init__(
+        self, checkers: Registry, metrics: VerifierMetrics, cache: VerdictCache, watch: InvalidWatch | None = None
+    ) -> None:
         self._checkers = checkers
         self._metrics = metrics
+        self._cache = cache
+        self._watch = watch
 
     async def handle(self, group: Group) -> LabeledGroup:
         """Judge every completion; one that could not be judged is labelled invalid.
@@ -47,9 +55,20 @@ class VerifierHandler:
         return LabeledGroup(group, {verdict.sample_id: verdict for verdict in verdicts})
 
     async def _verdict(self, checker: Checker, prompt: Prompt, completion: Completion) -> Verdict:
-        with self._metrics.checking(checker.name):
-            judgement = await self._judge(checker, prompt, completion)
+        key = content_key(
+            prompt.task, prompt.answer, prompt.task_data, f"{completion.finish_reason}\n{completion.text}"
+        )
+        judgement = self._cache.get(key)
+        if judgement is None:
+            with self._metrics.checking(checker.name):
+                judgement = await self._judge(checker, prompt, completion)
+            self._cache.put(key, judgement)
+        else:
+            self._metrics.count_cache_hit(checker.name)
         self._metrics.observe(checker.name, judgement)
+        if self._watch is not None:
+            self._watch.observe(invalid=judgement.label is Label.INVALID)
+            self._metrics.invalid_share.set(self._watch.share)
         return Verdict(
             sample_id=completion.sample_id,
             label=judgement.label,

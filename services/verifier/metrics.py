@@ -44,6 +44,30 @@ class VerifierMetrics:
             registry=registry,
         )
 
+        self._cache_hits = Counter(
+            "pacs_verifier_cache_hits_total",
+            "Verdicts given again for a completion that was judged before.",
+            ["run", "verifier"],
+            registry=registry,
+        )
+        self._reference = Counter(
+            "pacs_verifier_reference_total",
+            "Verdicts the reference was asked about too, by outcome: same, stricter (we say wrong), looser.",
+            ["run", "verifier", "outcome"],
+            registry=registry,
+        )
+        share = Gauge(
+            "pacs_verifier_invalid_share",
+            "Time-outs and errors among the last verdicts; over verifier.max_invalid_share the run is paused.",
+            ["run"],
+            registry=registry,
+        )
+        self.invalid_share = share.labels(run)
+
+    def count_cache_hit(self, verifier: str) -> None:
+        """Count a verdict that was not computed."""
+        self._cache_hits.labels(self._run, verifier).inc()
+
     @contextlib.contextmanager
     def checking(self, verifier: str) -> Iterator[None]:
         """Count a check as in progress while the block runs."""
@@ -54,3 +78,7 @@ class VerifierMetrics:
         """Count one verdict and its time."""
         self._verdicts.labels(self._run, verifier, judgement.status).inc()
         self._seconds.labels(self._run, verifier).observe(judgement.seconds)
+        if judgement.reference:
+            ours, theirs = judgement.status == "ok", judgement.reference == "ok"
+            outcome = "same" if ours == theirs else "looser" if ours else "stricter"
+            self._reference.labels(self._run, verifier, outcome).inc()

@@ -50,6 +50,22 @@ async def test_pause_resume_and_stop(http, control):
     assert learner.commands.get_nowait().WhichOneof("command") == "stop"
 
 
+async def test_a_pause_shows_its_reason_until_somebody_resumes(http):
+    async def waiting_for(path, **parameters):
+        return (await http.post(path, headers=TOKEN, params=parameters)).json()["waiting_for"]
+
+    assert "9 of the last 10 verdicts" in await waiting_for("/v1/run/pause", reason="9 of the last 10 verdicts fail")
+    assert "verdicts" not in await waiting_for("/v1/run/resume")
+    assert (await http.post("/v1/run/pause", headers=TOKEN, params={"reason": "x" * 1001})).status_code == 422
+
+
+async def test_a_run_that_still_starts_is_not_paused_and_says_so(http, control):
+    await control.state.set_phase(Phase.STARTING)
+    answer = (await http.post("/v1/run/pause", headers=TOKEN, params={"reason": "verdicts fail"})).json()
+    assert answer["state"] == "starting"
+    assert "verdicts fail" not in answer["waiting_for"]
+
+
 async def test_a_change_cannot_be_made_by_reading(http):
     for path in CHANGES:
         assert (await http.get(path, headers=TOKEN)).status_code == 405

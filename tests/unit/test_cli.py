@@ -43,7 +43,8 @@ def refused(*overrides: str) -> str:
 def test_help_names_every_command_without_heavy_imports():
     done = pacs("--help")
     assert done.returncode == 0
-    for command in ("run", "status", "ledger", "stop", "export", "doctor", "control", "rollout", "verifier", "learner"):
+    services = ("control", "rollout", "verifier", "learner")
+    for command in ("run", "status", "ledger", "stop", "export", "doctor", "verify", *services):
         assert command in done.stdout
 
 

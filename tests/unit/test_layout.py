@@ -38,10 +38,10 @@ EDGE_FILES = {  # the one place of each heavy library that may import it at modu
     "services/learner/deepspeed_engine.py": {"torch"},
     "services/rollout/ray_serve.py": {"ray"},
     "services/rollout/weight_transfer.py": {"torch", "vllm"},
-    "services/verifier/checkers/math_worker.py": {"math_verify", "sympy"},
     "services/verifier/checkers/reasoning_gym_worker.py": {"reasoning_gym"},
+    "services/verifier/checkers/symbolic.py": {"math_verify", "sympy"},
 }
-LIGHT_ENTRY_POINTS = ("pacs.cli", *(f"services.{name}.__main__" for name in SERVICES))
+LIGHT_ENTRY_POINTS = ("pacs.cli", "services.verifier.grade", *(f"services.{name}.__main__" for name in SERVICES))
 
 
 def sources(package: str) -> list[Path]:

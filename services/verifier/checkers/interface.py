@@ -29,9 +29,10 @@ class Judgement:
 
     Args:
         status: ok, wrong, no_answer, truncated, too_complex, timeout or error.
-        method: how it was decided: extraction, text, rational, guard, sympy, score, …
+        method: how it was decided: extraction, text, rational, structure, guard, sympy, reference, letter, score, …
         seconds: wall time of the check, the wait for a free worker included.
         extracted: what was taken for the answer, for people.
+        reference: what the reference method says, a status; empty where it was not asked.
 
     """
 
@@ -40,6 +41,7 @@ class Judgement:
     method: str
     seconds: float
     extracted: str = ""
+    reference: str = ""
 
 
 def judged(started: float, status: str, method: str, extracted: str = "") -> Judgement:

@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from services.verifier.checkers.canonical import canonical_text
+from services.verifier.checkers.canonical import canonical_text, compact_text
 from services.verifier.checkers.guard import MAX_CHARACTERS
+from services.verifier.checkers.policy import MathPolicy
 
-__all__ = ["RationalNumber", "parse_rational", "same_rational", "same_text"]
+__all__ = ["RationalNumber", "half_unit", "parse_rational", "same_rational", "same_text", "significant_digits"]
 
 MAX_DIGITS = 500  # int() is quadratic in the digits; no answer in the public problem sets has more
 MAX_EXPONENT = 500
@@ -40,7 +41,7 @@ CURRENCY = re.compile(r"(?:\\text ?\{ ?\\?\$ ?\}|\\?\$) ?")
 SIGN = re.compile(r"[+-] ?")
 PERCENT = re.compile(r" ?\\?%$")
 
-ROUNDED_DECIMALS = 3  # a gold with as many decimals may be a rounded fraction: 0.333 for 1/3, but not 0.3
+DEFAULT_POLICY = MathPolicy()
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class RationalNumber:
     Args:
         value: exact, the percent sign not applied.
         percent: written with a percent sign.
-        grouped: written with commas between groups of three digits, which may also be a list.
+        grouped: written with commas between groups of three digits.
         decimals: digits after the point; 0 without one.
         quotient: written as a fraction.
 
@@ -67,19 +68,17 @@ def same_text(gold: str, prediction: str) -> bool:
     """Say whether both are the same text but for typography; text too long to normalise is not."""
     if max(len(gold), len(prediction)) > MAX_CHARACTERS:
         return False
-    text = canonical_text(gold)
-    return bool(text) and text == canonical_text(prediction)
+    text = compact_text(canonical_text(gold))
+    return bool(text) and text == compact_text(canonical_text(prediction))
 
 
-def same_rational(gold: str, prediction: str) -> bool | None:
-    """Compare two texts as rational numbers; None where one is not a rational number or the reading is not certain."""
+def same_rational(gold: str, prediction: str, policy: MathPolicy = DEFAULT_POLICY) -> bool | None:
+    """Compare two texts as rational numbers; None where one of them is not one."""
     expected = parse_rational(gold)
     given = parse_rational(prediction) if expected is not None else None
     if expected is None or given is None:
         return None
-    if _applied(expected) == _applied(given):
-        return True
-    return None if _uncertain(expected, given) else False
+    return _applied(expected) == _applied(given) or _agree(expected, given, policy)
 
 
 def parse_rational(text: str) -> RationalNumber | None:
@@ -165,12 +164,25 @@ def _applied(number: RationalNumber) -> Fraction:
     return number.value / 100 if number.percent else number.value
 
 
-def _uncertain(expected: RationalNumber, given: RationalNumber) -> bool:
-    """Unequal numbers that another reading makes equal: 50 and 50 %, two lists, a gold that was rounded."""
-    if expected.percent != given.percent and expected.value == given.value:
+def _agree(expected: RationalNumber, given: RationalNumber, policy: MathPolicy) -> bool:
+    """Unequal numbers that the policy lets pass: 50 and 50 %, a fraction that the gold rounds, and the reverse."""
+    if policy.percent == "either" and expected.percent != given.percent and expected.value == given.value:
         return True
-    if expected.grouped and given.grouped:
-        return True
-    half_a_unit = Fraction(1, 2 * 10**expected.decimals)
-    rounded = expected.decimals >= ROUNDED_DECIMALS and given.quotient
-    return rounded and abs(expected.value - given.value) <= half_a_unit
+    if expected.percent != given.percent:
+        return False
+    if given.quotient and 0 < policy.rounded_gold_decimals <= expected.decimals:
+        return abs(expected.value - given.value) <= half_unit(expected.decimals)
+    if expected.quotient and policy.approximation_digits and given.decimals:
+        enough = significant_digits(given.value, given.decimals) >= policy.approximation_digits
+        return enough and abs(expected.value - given.value) <= half_unit(given.decimals)
+    return False
+
+
+def half_unit(decimals: int) -> Fraction:
+    """Half a unit of the last digit of a number with so many decimals."""
+    return Fraction(1, 2 * 10**decimals)
+
+
+def significant_digits(value: Fraction, decimals: int) -> int:
+    """Digits of a decimal number from its first that is not zero."""
+    return len(str(abs(value.numerator * 10**decimals // value.denominator)))

@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
 from pacs.errors import BadInput
-from pacs.runtime.config import SandboxSection
+from pacs.runtime.config import VerifierSection
+from services.verifier.checkers.choice import ChoiceChecker
 from services.verifier.checkers.code import CodeChecker
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.interface import Checker
 from services.verifier.checkers.math import MathChecker
+from services.verifier.checkers.policy import MathPolicy
 from services.verifier.checkers.reasoning_gym import ReasoningGymChecker
 
 __all__ = ["PLUGIN_GROUP", "Registry", "builtin_checkers", "load_registry", "plugin_checkers"]
@@ -65,37 +67,30 @@ class Registry:
             raise failure
 
 
-def load_registry(
-    math_workers: int = 1,
-    reasoning_gym_workers: int = 1,
-    cpu_seconds: float = 2.0,
-    sandbox: SandboxSection | None = None,
-) -> Registry:
+def load_registry(settings: VerifierSection | None = None) -> Registry:
     """Make the registry of the built-in checkers and all installed plug-ins.
 
     Args:
-        math_workers: math-verify processes at most.
-        reasoning_gym_workers: scoring processes at most.
-        cpu_seconds: CPU time one comparison or score may use.
-        sandbox: how programs are run; the defaults where it is not given.
+        settings: the verifier's part of the run's file; its defaults where None.
 
     Raises:
         BadInput: a plug-in does not load, is no checker, or takes a name that is taken.
 
     """
-    builtin = builtin_checkers(math_workers, reasoning_gym_workers, cpu_seconds, sandbox)
+    builtin = builtin_checkers(settings or VerifierSection())
     return Registry([*builtin, *plugin_checkers(entry_points(group=PLUGIN_GROUP))])
 
 
-def builtin_checkers(
-    math_workers: int, reasoning_gym_workers: int, cpu_seconds: float, sandbox: SandboxSection | None = None
-) -> list[Checker]:
+def builtin_checkers(settings: VerifierSection) -> list[Checker]:
     """Make the checkers that ship with the verifier; their processes start when first needed."""
+    workers, cpu_seconds, math = settings.workers, settings.check_cpu_seconds, settings.math
+    policy = MathPolicy(**math.model_dump(exclude={"extract", "shadow"}))
     return [
-        MathChecker(math_workers, cpu_seconds),
-        ReasoningGymChecker(reasoning_gym_workers, cpu_seconds),
+        MathChecker(workers, cpu_seconds, policy, math.extract, shadow=math.shadow),
+        ReasoningGymChecker(workers, cpu_seconds),
+        ChoiceChecker(),
         ExactChecker(),
-        CodeChecker(sandbox),
+        CodeChecker(settings.sandbox),
     ]
 
 

@@ -20,7 +20,14 @@ Handler = Callable[[dict[str, Any]], dict[str, Any]]
 READY = {"ready": True}
 MEMORY_BYTES = 1 << 30
 OUT_OF_MEMORY_EXIT = 70
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38
+OPEN_FILES = 64
+LOCKED = (
+    (resource.RLIMIT_CORE, 0),  # a dump would hold the completions
+    (resource.RLIMIT_FSIZE, 0),  # no file grows; pipes are none
+    (resource.RLIMIT_NOFILE, OPEN_FILES),
+    (resource.RLIMIT_NPROC, 0),  # no thread and no process; the kernel does not count it for root
+)
 
 
 def serve(load: Callable[[], Handler]) -> None:
@@ -34,11 +41,19 @@ def serve(load: Callable[[], Handler]) -> None:
     _die_with_parent()
     requests, replies = _take_over_standard_streams()
     handle = load()
+    _lock_down()
     _write(replies, READY)
     _silence_errors()  # a failed start is worth reading, what third-party code prints about an answer is not
     with os.fdopen(requests, encoding="utf-8") as lines:
         for line in lines:
             _write(replies, _reply(handle, json.loads(line)))
+
+
+def _lock_down() -> None:
+    """Give up what answering does not need, after all imports; a sandbox around this process can only add to it."""
+    for limit, value in LOCKED:
+        resource.setrlimit(limit, (value, value))
+    _prctl("PR_SET_NO_NEW_PRIVS", PR_SET_NO_NEW_PRIVS, 1)
 
 
 def _reply(handle: Handler, request: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +89,10 @@ def _silence_errors() -> None:
 
 def _die_with_parent() -> None:
     """Ask the kernel to kill this process when the one that started it ends, however that happens."""
+    _prctl("PR_SET_PDEATHSIG", PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _prctl(name: str, option: int, value: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed; a worker must not outlive its service")
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({name}) failed; a worker must not run without it")

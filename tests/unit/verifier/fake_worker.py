@@ -8,11 +8,21 @@ from pathlib import Path
 from services.verifier.checkers.worker_loop import serve
 
 
+def written(path):
+    try:
+        return Path(path).write_text("a completion's secrets")
+    except OSError:
+        return 0
+
+
 def load():
     def act(request):
         match request["do"]:
             case "echo":
                 return {"status": "ok", "text": request["text"], "pid": os.getpid()}
+            case "lock":
+                status = Path("/proc/self/status").read_text()
+                return {"status": "ok", "no_new_privs": "NoNewPrivs:\t1" in status, "written": written(request["path"])}
             case "environment":
                 return {"status": "ok", "names": sorted(os.environ)}
             case "print":

@@ -3,6 +3,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from pacs.errors import BadInput
+from pacs.runtime.config import VerifierSection
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.interface import Checker
 from services.verifier.checkers.registry import PLUGIN_GROUP, Registry, builtin_checkers, load_registry, plugin_checkers
@@ -28,13 +29,13 @@ def entry_point(name, value):
 
 async def test_the_built_in_checkers_are_there_by_name():
     registry = load_registry()
-    assert set(registry.names) >= {"exact", "math", "reasoning_gym"}
+    assert set(registry.names) >= {"choice", "exact", "math", "reasoning_gym"}
     assert all(registry.get(name).name == name for name in registry.names)
     await registry.close()
 
 
 def test_the_built_in_checkers_keep_the_interface():
-    assert all(isinstance(checker, Checker) for checker in builtin_checkers(1, 1, 2.0))
+    assert all(isinstance(checker, Checker) for checker in builtin_checkers(VerifierSection()))
 
 
 def test_an_unknown_task_is_answered_with_the_known_ones():

@@ -21,6 +21,11 @@ hostile = st.lists(pieces | st.text(max_size=5), max_size=40).map("".join)
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed{\{1,2\}}", r"\{1,2\}"),
         (r"first \boxed{41}, no, \boxed{42}", "42"),
+        (r"\boxed{41} or \boxed{42}", "41, 42"),
+        (r"$\boxed{1}$, $\boxed{2}$ and \fbox{3}", "1, 2, 3"),
+        (r"\boxed{42}" + "\n" + r"\boxed{42}", "42"),
+        (r"\boxed{41}. \boxed{42}", "42"),
+        (r"a line\\\boxed{42}", "42"),
         (r"\boxed{\boxed{42}}", "42"),
         (r"write \boxed{} . So \fbox{42}", "42"),
         (r"with \boxed . My answer: \boxed{42}", "42"),
@@ -92,7 +97,9 @@ def test_whitespace_around_the_box_changes_nothing(before, left, right, number):
     assert extract_boxed(before + box) == extract_boxed(before + left + rf"\boxed{{{number}}}" + right)
 
 
-@pytest.mark.parametrize("unit", [r"\boxed{", "{", r"\boxed ", "<answer>", "\\", "<think>", r"\boxed{}"])
+@pytest.mark.parametrize(
+    "unit", [r"\boxed{", "{", r"\boxed ", r"\fbox \boxed ", r"\boxed{1},", "<answer>", "\\", "<think>", r"\boxed{}"]
+)
 def test_a_hostile_megabyte_costs_no_more_than_reading_it(unit):
     text = unit * (1_000_000 // len(unit))
     started = time.process_time()

@@ -1,15 +1,19 @@
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
 from pacs.errors import BadInput
+from pacs.testing import assert_eventually
 from pacs.wire.groups import Completion, Group, Label, Prompt
+from services.verifier.cache import VerdictCache
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.interface import judged
 from services.verifier.checkers.registry import Registry
 from services.verifier.handler import VerifierHandler
+from services.verifier.invalid_watch import InvalidWatch
 from services.verifier.metrics import VerifierMetrics
 
 pytestmark = pytest.mark.anyio
@@ -51,9 +55,10 @@ def make_group(task, texts, answer="42", finish_reasons=None):
     return Group(prompt, tuple(completions))
 
 
-def make_handler(*checkers):
+def make_handler(*checkers, cache_entries=0, watch=None):
     registry = CollectorRegistry()
-    return VerifierHandler(Registry(checkers), VerifierMetrics(registry, "demo")), registry
+    metrics = VerifierMetrics(registry, "demo")
+    return VerifierHandler(Registry(checkers), metrics, VerdictCache(cache_entries), watch), registry
 
 
 async def test_joins_verdicts_by_sample_id():
@@ -120,3 +125,65 @@ async def test_counts_verdicts_by_status_and_times_checks():
     assert sample("pacs_verifier_verdicts_total", verifier="faulty", verdict="error") == 1
     assert sample("pacs_verifier_check_seconds_count", verifier="exact") == 3
     assert sample("pacs_verifier_checks_in_progress", verifier="exact") == 0
+
+
+async def test_a_completion_judged_before_is_not_judged_again():
+    checker = Meeting(2)
+    handler, registry = make_handler(checker, cache_entries=8)
+    async with asyncio.timeout(10):
+        first = await handler.handle(make_group("meeting", ["right", "no"]))
+        again = await handler.handle(make_group("meeting", ["no", "right"]))  # the barrier would wait for one more pair
+    assert [v.label for v in again.verdicts.values()] == [v.label for v in first.verdicts.values()][::-1]
+    hits = registry.get_sample_value("pacs_verifier_cache_hits_total", {"run": "demo", "verifier": "meeting"})
+    assert hits == 2
+    assert not checker.barrier.n_waiting
+
+
+async def test_a_completion_that_could_not_be_judged_is_tried_again():
+    handler, registry = make_handler(Faulty(), cache_entries=8)
+    for _ in range(2):
+        await handler.handle(make_group("faulty", ["raise"]))
+    counted = {"run": "demo", "verifier": "faulty", "verdict": "error"}
+    assert registry.get_sample_value("pacs_verifier_verdicts_total", counted) == 2
+    assert registry.get_sample_value("pacs_verifier_cache_hits_total", {"run": "demo", "verifier": "faulty"}) is None
+
+
+async def test_a_cut_completion_is_another_one():
+    handler, _ = make_handler(ExactChecker(), cache_entries=8)
+    whole = await handler.handle(make_group("exact", ["42"]))
+    cut = await handler.handle(make_group("exact", ["42"], finish_reasons=["length"]))
+    assert (whole.labels, cut.labels) == ((Label.CORRECT,), (Label.WRONG,))
+
+
+async def test_verdicts_that_judge_nothing_pause_the_run():
+    reasons = []
+
+    async def pause(reason):
+        reasons.append(reason)
+        return True
+
+    watch = InvalidWatch(4, 0.5, pause)
+    stop = asyncio.Event()
+    task = asyncio.create_task(watch.run(stop))
+    handler, registry = make_handler(ExactChecker(), Faulty(), watch=watch)
+    await handler.handle(make_group("exact", ["42", "43"]))
+    await handler.handle(make_group("faulty", ["raise", "raise"]))
+    assert registry.get_sample_value("pacs_verifier_invalid_share", {"run": "demo"}) == 0.5
+    await handler.handle(make_group("faulty", ["raise"]))
+    await assert_eventually(lambda: reasons)
+    assert "3 of the last 4 verdicts" in reasons[0]
+    stop.set()
+    await task
+
+
+async def test_counts_where_the_reference_disagrees():
+    metrics_registry = CollectorRegistry()
+    metrics = VerifierMetrics(metrics_registry, "demo")
+    for ours, theirs in [("ok", "ok"), ("ok", "wrong"), ("wrong", "ok"), ("wrong", "wrong"), ("wrong", "")]:
+        metrics.observe("math", replace(judged(0.0, ours, "text"), reference=theirs))
+
+    def count(outcome):
+        labels = {"run": "demo", "verifier": "math", "outcome": outcome}
+        return metrics_registry.get_sample_value("pacs_verifier_reference_total", labels)
+
+    assert (count("same"), count("looser"), count("stricter")) == (2, 1, 1)

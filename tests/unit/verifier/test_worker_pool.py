@@ -184,3 +184,18 @@ def start_and_kill_a_service():
 async def test_a_service_that_is_killed_takes_its_workers_along():
     worker = start_and_kill_a_service()
     await eventually(lambda: not is_running(worker))
+
+
+async def test_a_worker_can_gain_nothing_and_write_nothing(pool, tmp_path):
+    reply = await pool.request({"do": "lock", "path": str(tmp_path / "file")})
+    assert reply["no_new_privs"]
+    assert reply["written"] == 0
+    assert not (tmp_path / "file").exists() or (tmp_path / "file").read_text() == ""
+
+
+async def test_time_in_which_this_process_could_not_look_is_not_the_workers(pool):
+    await echo(pool)
+    asked = asyncio.create_task(pool.request({"do": "echo", "text": "late"}, cpu_seconds=0.1))
+    await asyncio.sleep(0)
+    time.sleep(3)  # noqa: ASYNC251  # longer than the wall cap: somebody else's hostile megabyte
+    assert (await asked)["text"] == "late"

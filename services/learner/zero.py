@@ -126,7 +126,6 @@ class _Partitioned3(_Wrapped):
     def clear(self) -> None:
         self._wrapper.zero_grad()
         self._wrapper.averaged_gradients.clear()
-        self._engine.empty_partition_cache()  # weights gathered for a backward pass stay so until a step
 
     def _masters(self) -> Iterable[Tensor]:
         return self._wrapper.fp32_partitioned_groups_flat  # type: ignore[no-any-return]

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pacs.errors import PacsError
 from pacs.runtime.config_file import load_config
 from pacs.runtime.process import configure_logging, exit_code_of
 from pacs.testing import make_labeled_group
 from services.learner.batches import make_batch
-from services.learner.ranks import open_engine
+from services.learner.ranks import follow_rank_zero, is_follower, open_engine
 
 
 def main(config_path, what, folder):
@@ -24,17 +23,15 @@ def main(config_path, what, folder):
         if what == "export":
             engine.logprobs(batch, rows)
             engine.export(folder)
-        elif what == "idle":  # as the loop: it waits for a group, or for this
-            if not lost.wait(60):
-                raise PacsError("nobody said that a rank was lost")
-            raise PacsError("told while idle")
         elif what == "busy":
             while True:
                 engine.logprobs(batch, rows)
-        elif what == "stuck":  # in something that never looks up, as a thread inside NCCL
-            threading.Event().wait(120)
+        elif what == "idle":  # as the loop: it waits for a group, or for this
+            lost.wait(60)
 
 
 if __name__ == "__main__":
     configure_logging("driver")
+    if is_follower():
+        raise SystemExit(exit_code_of(follow_rank_zero))
     raise SystemExit(exit_code_of(lambda: main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))))

@@ -133,7 +133,8 @@ def autograd_gradient(model_path, groups):
     loss.backward()
     parameters = dict(model.named_parameters())
     gradient = {name: p.grad for name, p in parameters.items()}
-    return gradient, {name: p.detach() for name, p in parameters.items()}, logp_B.detach()
+    first_T = logp_BL[0, : len(batch.token_ids_B[0]) - 1].detach()
+    return gradient, {name: p.detach() for name, p in parameters.items()}, logp_B.detach(), first_T
 
 
 def first_step(scenario):
@@ -142,11 +143,12 @@ def first_step(scenario):
         if engine is None:
             return None
         groups = scenario.batch(1)
-        gradient, before, logp_B = autograd_gradient(scenario.spec["model"], groups)
+        gradient, before, logp_B, first_T = autograd_gradient(scenario.spec["model"], groups)
         batch = make_batch(groups)
         rows = np.arange(len(batch.label_B))
         logprobs = engine.logprobs(batch, rows).sum_B
         floor = noise_floor(engine, batch)
+        probed = engine.probe(batch.token_ids_B[0])
         figures = LearnerHandler(scenario.config(), engine).train(groups, 1)
         norm = float(torch.sqrt(sum((g**2).sum() for g in gradient.values())))
         limit = scenario.spec.get("max_grad_norm", 0.0)
@@ -163,6 +165,7 @@ def first_step(scenario):
         shapes = {meta.name: meta.shape for meta in engine.manifest()}
         return {
             "logprob_error": float(np.abs(logprobs - logp_B.numpy()).max()),
+            "probe_error": float(np.abs(probed - first_T.numpy()).max()),
             "noise_floor": floor,
             "norm": norm,
             "norm_error": abs(figures["grad_norm"] - norm) / norm,

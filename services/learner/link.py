@@ -126,7 +126,8 @@ class LearnerLink:
             return
         with contextlib.suppress(ServiceFailed):  # it is down already
             self._soon(self._stop.set)
-        self._thread.join(timeout=10)
+        if self._thread.is_alive():  # it may never have been started
+            self._thread.join(timeout=10)
 
     def next_event(self, timeout_seconds: float) -> Event | None:
         """The next event, or None in time."""

@@ -151,10 +151,9 @@ class DeepSpeedEngine:
         shares = split_rows(batch.tokens_B, rows, self._world.ranks)
         for micro_batch in self._micro_batches(batch, shares, in_step=in_step, least=1):
             logp_N, _ = self._forward(micro_batch)
-            idle = not len(micro_batch.rows)
-            weight_N = np.zeros(1) if idle else coefficient_N[batch.places(micro_batch.rows)]
+            own_N = coefficient_N[batch.places(micro_batch.rows)] if len(micro_batch.rows) else np.zeros(1)
             # DeepSpeed averages over the ranks; the loss is normalised by the step's own count already.
-            weight_N = torch.as_tensor(weight_N * self._world.ranks, device=logp_N.device)
+            weight_N = torch.as_tensor(own_N * self._world.ranks, device=logp_N.device)
             self._engine.set_gradient_accumulation_boundary(False)
             self._engine.backward((logp_N * weight_N.to(logp_N.dtype)).sum())
         self._dirty = True

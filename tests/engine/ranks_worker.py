@@ -245,7 +245,7 @@ def not_finite(scenario):
             batch = make_batch(scenario.batch(4))
             coefficient_B = np.full(len(batch.label_B), 0.01)
             coefficient_B[-1] = poison
-            engine.backward(batch, np.arange(len(coefficient_B)), coefficient_B)
+            engine.backward(batch, np.arange(len(coefficient_B)), np.repeat(coefficient_B, batch.response_tokens_B))
             outcome = engine.step()
             result["norms"].append(str(outcome.grad_norm))
             result["applied"].append(outcome.applied)
@@ -276,7 +276,8 @@ def reset(scenario):
             handler = LearnerHandler(scenario.config(), engine)
             _train_twice(handler, scenario, engine)
             batch = make_batch(scenario.batch(4))
-            engine.backward(batch, np.arange(len(batch.label_B)), np.full(len(batch.label_B), 0.1))  # to be forgotten
+            coefficient_N = np.full(int(batch.response_tokens_B.sum()), 0.1)
+            engine.backward(batch, np.arange(len(batch.label_B)), coefficient_N)  # to be forgotten
             engine.reset_optimizer()
             engine.export(folder)
             result["after_reset"] = _train_twice(handler, scenario, engine)

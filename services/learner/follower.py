@@ -2,11 +2,11 @@
 
 import os
 
-from pacs.runtime.process import configure_logging, exit_code_of
+from pacs.runtime.process import configure_logging, exit_code_of, leave
 from services.learner.ranks import follow_rank_zero
 
 __all__: list[str] = []
 
 if __name__ == "__main__":
     configure_logging(f"learner.rank{os.environ.get('RANK', '?')}")
-    raise SystemExit(exit_code_of(follow_rank_zero))
+    leave(exit_code_of(follow_rank_zero))

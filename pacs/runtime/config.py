@@ -301,7 +301,20 @@ class LearnerSection(Section):
     keep_checkpoints: int = Field(2, ge=1, description="Complete checkpoints kept.")
     max_nonfinite_steps: int = Field(3, ge=1, description="Skipped steps in a row before the run stops.")
     batch_wait_seconds: float = Field(900.0, gt=0, description="Longest wait for a batch before the run stops.")
-    threads: int = Field(1, ge=1, description="CPU threads of the learner's arithmetic.")
+    ranks: int = Field(
+        1,
+        ge=1,
+        description="Processes that train together, one a GPU; on one machine the first starts the others, under a "
+        "launcher such as torchrun they are what it starts.",
+    )
+    zero_stage: int = Field(
+        0,
+        ge=0,
+        le=3,
+        description="DeepSpeed ZeRO: what is divided over the ranks. 0: nothing (bfloat16: as 1), 1: optimizer state, "
+        "2: also gradients, 3: also weights.",
+    )
+    threads: int = Field(1, ge=1, description="CPU threads of each rank's arithmetic.")
     metrics_port: int = Field(8431, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
 
 

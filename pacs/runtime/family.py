@@ -17,15 +17,15 @@ PR_SET_PDEATHSIG = 1
 SESSION_FIELD = 3  # of /proc/<pid>/stat, counted behind the command's closing parenthesis
 
 
-def exit_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the parent dies, if the parent said so by PACS_EXIT_WITH_PARENT=<its pid>.
+def exit_with_parent(by: signal.Signals = signal.SIGTERM) -> None:
+    """Ask the kernel for a signal when the parent dies, if the parent said so by PACS_EXIT_WITH_PARENT=<its pid>.
 
     A run started by `pacs run` must not outlive it, not even when that was killed with SIGKILL.
     """
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is None or not sys.platform.startswith("linux"):
         return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, by)
     if os.getppid() != int(parent):  # it died before we asked
         raise SystemExit(f"the parent process {parent} is gone")
 

@@ -4,6 +4,7 @@ Shapes: P groups, G completions a group, B = P·G sequences, L tokens of a padde
 one row after the other.
 """
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from pacs.wire.groups import Label, LabeledGroup
 
-__all__ = ["Batch", "MicroBatch", "make_batch", "pad", "plan_micro_batches"]
+__all__ = ["Batch", "MicroBatch", "make_batch", "pad", "placeholder", "plan_micro_batches", "split_rows"]
 
 
 CUT_OFF = "length"  # the engine's finish_reason where the token limit ended the completion
@@ -117,6 +118,32 @@ def plan_micro_batches(
         plan.append(ordered[start : start + fits])
         start += fits
     return plan
+
+
+def split_rows(tokens_B: NDArray[np.int64], rows: NDArray[np.int64], ranks: int) -> list[NDArray[np.int64]]:
+    """Share rows out over ranks: the longest first, each to the rank with the fewest tokens (Graham 1969, LPT).
+
+    The heaviest rank gets at most 4/3 − 1/(3·ranks) of what the best split would give it.
+    """
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    load = [(0, rank) for rank in range(ranks)]
+    for row in rows[np.argsort(-tokens_B[rows], kind="stable")]:
+        tokens, rank = heapq.heappop(load)
+        shares[rank].append(int(row))
+        heapq.heappush(load, (tokens + int(tokens_B[row]), rank))
+    return [np.array(share, dtype=np.int64) for share in shares]
+
+
+def placeholder(pad_token_id: int) -> MicroBatch:
+    """The smallest micro-batch there is, of no row: for a rank that must take part in a pass it has nothing for."""
+    return MicroBatch(
+        rows=np.zeros(0, dtype=np.int64),
+        input_ids_bL=np.full((1, 2), pad_token_id, dtype=np.int64),
+        attention_mask_bL=np.ones((1, 2), dtype=np.int64),
+        row_N=np.zeros(1, dtype=np.int64),
+        column_N=np.zeros(1, dtype=np.int64),
+        target_N=np.full(1, pad_token_id, dtype=np.int64),
+    )
 
 
 def pad(batch: Batch, rows: NDArray[np.int64], pad_token_id: int) -> MicroBatch:

@@ -1,9 +1,13 @@
-"""The edge to DeepSpeed and transformers: the policy, its optimizer, and what lies on disk."""
+"""The edge to DeepSpeed and transformers: the policy, its optimizer, and what lies on disk.
 
-import logging
+With more than one rank every method is called on all of them, in the same order and with the same arguments: each does
+its share, and rank 0's result is the whole.
+"""
+
+import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,17 +16,21 @@ import torch  # noqa: TID253  # this file wraps it
 from numpy.typing import NDArray
 
 from pacs.algo import token_logprobs
-from pacs.errors import BadInput
+from pacs.errors import BadInput, CheckpointDamaged
 from pacs.runtime.config import RunConfig
-from services.learner.batches import Batch, MicroBatch, pad, plan_micro_batches
+from pacs.transport.manifest import TensorMeta, plan_buckets
+from services.learner.batches import Batch, MicroBatch, pad, placeholder, plan_micro_batches, split_rows
+from services.learner.deepspeed_setup import initialize
 from services.learner.engine import SequenceLogprobs, StepOutcome
+from services.learner.world import World
+from services.learner.zero import gradient_store
 
 __all__ = ["DeepSpeedEngine"]
 
 STATE_TAG = "state"
+LAYOUT_FILE = "engine.json"  # how the state was divided
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "chat_template*", "added_tokens*")
-
-logger = logging.getLogger(__name__)
+CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_'s
 
 
 class _ResponseLogprobs(torch.nn.Module):
@@ -64,14 +72,15 @@ class DeepSpeedEngine:
     Args:
         config: of the run.
         engine: what `deepspeed.initialize` returned.
-        model_path: where the policy came from; its tokenizer goes into exports.
+        world: the ranks that train together.
 
     """
 
-    def __init__(self, config: RunConfig, engine: Any, model_path: Path) -> None:
+    def __init__(self, config: RunConfig, engine: Any, world: World) -> None:
         self._config = config
         self._engine = engine
-        self._model_path = model_path
+        self._world = world
+        self._gradients = gradient_store(engine)
         self._policy = engine.module.policy
         self._optimizer_steps = 0
         self._dirty = False
@@ -79,63 +88,88 @@ class DeepSpeedEngine:
         self._pad_token_id = 0 if pad_id is None else int(pad_id)
 
     @classmethod
-    def start(cls, config: RunConfig) -> Self:
+    def start(cls, config: RunConfig, world: World | None = None) -> Self:
         """Load the policy and build its optimizer.
 
+        Args:
+            config: of the run.
+            world: the ranks that train together; None for this process alone.
+
         Raises:
-            BadInput: the model's folder cannot be read, or its head is of a kind whose log-probs we would get wrong.
+            BadInput: the model's folder cannot be read, or its head is of a kind whose log-probs we would get wrong, or
+                the optimizer is one whose state cannot be reset.
 
         """
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+        world = world or World.alone()
         torch.set_num_threads(config.learner.threads)
         torch.manual_seed(config.run.seed)
         policy = _load_policy(config)
         wrapped = _ResponseLogprobs(policy, config.rollout.temperature, config.learner.logit_chunk_tokens)
-        return cls(config, _initialize(wrapped, config), config.model.path)
+        engine = initialize(wrapped, config)
+        if config.learner.zero_stage == 3:  # the head's weights are used outside of its own module's forward pass
+            import deepspeed
+
+            deepspeed.zero.register_external_parameter(wrapped, policy.get_output_embeddings().weight)
+        return cls(config, engine, world)
 
     @property
     def backend(self) -> str:
         """How weights travel from where this engine keeps them: gloo from CPU, nccl from CUDA."""
         return "nccl" if self._engine.device.type == "cuda" else "gloo"
 
+    @property
+    def weights_divided(self) -> bool:
+        """Whether no rank has whole weights: any pass and any look at them then needs all ranks."""
+        return self._config.learner.zero_stage == 3
+
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient."""
         tokens: dict[int, NDArray[np.float32]] = {}
-        entropy_sum, entropy_tokens = 0.0, 0
+        entropy_sum = 0.0
         self._engine.eval()
+        shares = split_rows(batch.tokens_B, rows, self._world.ranks)
         with torch.no_grad():
-            for micro_batch in self._micro_batches(batch, rows):
+            for micro_batch in self._micro_batches(batch, shares, in_step=self.weights_divided, least=0):
                 logp_N, entropy_N = self._forward(micro_batch, with_entropy=True)
-                assert entropy_N is not None
-                entropy_sum += float(entropy_N.sum())
-                entropy_tokens += entropy_N.numel()
-                tokens.update(_by_row(micro_batch, logp_N.float().cpu().numpy()))
+                if len(micro_batch.rows):
+                    assert entropy_N is not None
+                    entropy_sum += float(entropy_N.sum())
+                    tokens.update(_by_row(micro_batch, logp_N.float().cpu().numpy()))
+        tokens = self._collect(batch, shares, tokens)
+        entropy_sum = self._world.total(entropy_sum)
         empty = np.zeros(0, dtype=np.float32)
         return SequenceLogprobs(
-            tuple(tokens.get(int(row), empty) for row in rows), entropy_sum / max(1, entropy_tokens)
+            tuple(tokens.get(int(row), empty) for row in rows),
+            entropy_sum / max(1, int(batch.response_tokens_B[rows].sum())),
         )
 
     def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
         """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`."""
         self._engine.train()
-        for micro_batch in self._micro_batches(batch, rows):
+        in_step = self._config.learner.zero_stage >= 2  # gradients are reduced in every backward pass
+        shares = split_rows(batch.tokens_B, rows, self._world.ranks)
+        for micro_batch in self._micro_batches(batch, shares, in_step=in_step, least=1):
             logp_N, _ = self._forward(micro_batch)
-            weight_N = torch.as_tensor(coefficient_N[batch.places(micro_batch.rows)], device=logp_N.device)
+            own_N = coefficient_N[batch.places(micro_batch.rows)] if len(micro_batch.rows) else np.zeros(1)
+            # DeepSpeed averages over the ranks; the loss is normalised by the step's own count already.
+            weight_N = torch.as_tensor(own_N * self._world.ranks, device=logp_N.device)
             self._engine.set_gradient_accumulation_boundary(False)
             self._engine.backward((logp_N * weight_N.to(logp_N.dtype)).sum())
-            self._dirty = True
+        self._dirty = True
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient, unless it is not finite."""
         rate = self._set_learning_rate()
         if not self._dirty:  # every coefficient was zero: nothing to learn from
             return StepOutcome(0.0, applied=True, learning_rate=rate)
-        gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients))
+        self._engine.set_gradient_accumulation_boundary(True)
+        self._gradients.reduce()
+        norm = self._global_norm()
         if not np.isfinite(norm):
             self.discard_gradient()
             return StepOutcome(norm, applied=False, learning_rate=rate)
-        self._engine.set_gradient_accumulation_boundary(True)
+        self._clip(norm)
         self._engine.step()
         self._optimizer_steps += 1
         self._dirty = False
@@ -143,9 +177,14 @@ class DeepSpeedEngine:
 
     def discard_gradient(self) -> None:
         """Clear the accumulated gradient without a step."""
-        self._engine.optimizer.zero_grad()
-        self._engine.module.zero_grad()
+        self._gradients.clear()
         self._dirty = False
+
+    def reset_optimizer(self) -> None:
+        """Make the optimizer as freshly built around the current weights, warm-up included."""
+        self.discard_gradient()
+        self._gradients.rebuild_state()
+        self._optimizer_steps = 0
 
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs at temperature 1 of tokens 1…T-1."""
@@ -159,39 +198,133 @@ class DeepSpeedEngine:
         result: NDArray[np.float32] = logp_N.float().cpu().numpy()
         return result
 
+    def manifest(self) -> list[TensorMeta]:
+        """Names, dtypes and whole shapes of `named_tensors`, in its order."""
+        return [
+            TensorMeta(name, str(p.dtype).removeprefix("torch."), tuple(getattr(p, "ds_shape", p.shape)))
+            for name, p in self._policy.named_parameters()
+        ]
+
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The policy's tensors under their checkpoint names, tied ones once."""
-        for name, parameter in self._policy.named_parameters():
-            yield name, parameter.detach()
+        for names in self.portions():
+            yield from self.whole_tensors(names)
+
+    def portions(self) -> list[list[str]]:
+        """Names of the tensors to gather at a time: as many as a publication sends at a time."""
+        buckets = plan_buckets(self.manifest(), self._config.publication.bucket_bytes)
+        return [[tensor.name for tensor in bucket.tensors] for bucket in buckets]
+
+    def whole_tensors(self, names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
+        """Some tensors, whole on rank 0; when it returns there, no exchange among the ranks is left open."""
+        parameters = dict(self._policy.named_parameters())
+        chosen = [parameters[name] for name in names]
+        if not self.weights_divided:
+            return [(name, p.detach()) for name, p in zip(names, chosen, strict=True)]
+        import deepspeed
+
+        with deepspeed.zero.GatheredParameters(chosen):
+            if self._world.rank > 0:
+                return []
+            return [(name, p.detach().clone()) for name, p in zip(names, chosen, strict=True)]
 
     def save(self, directory: Path) -> None:
-        """Write model, optimizer, schedule and random state."""
+        """Write model, optimizer, schedule and random state; when it returns, every rank's files are there."""
         client_state = {"optimizer_steps": self._optimizer_steps, "torch_rng": torch.get_rng_state()}
         self._engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state=client_state)
+        if self._world.rank == 0:
+            (directory / LAYOUT_FILE).write_text(json.dumps(self._layout(), indent=1))
+        self._world.barrier()
 
     def load(self, directory: Path) -> None:
-        """Read what `save` wrote."""
-        if not (directory / STATE_TAG).is_dir():
-            raise BadInput(f"DeepSpeed finds no checkpoint in {directory}; remove the folder to use the one before it")
+        """Read what `save` wrote; raises as `check_layout` does."""
+        self.check_layout(directory)
         _, client_state = self._engine.load_checkpoint(str(directory), tag=STATE_TAG)
         self._optimizer_steps = int(client_state["optimizer_steps"])
         torch.set_rng_state(client_state["torch_rng"])
+        self.discard_gradient()
 
     def export(self, directory: Path) -> None:
         """Write the policy in Hugging Face format, tokenizer included."""
-        self._policy.save_pretrained(str(directory))
+        self.write_export(directory, self.named_tensors())
+
+    def write_export(self, directory: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Write an export from whole tensors; rank 0 alone, with room for the model in its memory."""
+        parameters = {name for name, _ in self._policy.named_parameters(remove_duplicate=False)}
+        state = {name: buffer for name, buffer in self._policy.state_dict().items() if name not in parameters}
+        state.update((name, tensor.cpu()) for name, tensor in tensors)
+        self._policy.save_pretrained(str(directory), state_dict=state)
         for pattern in TOKENIZER_FILES:
-            for source in self._model_path.glob(pattern):
+            for source in self._config.model.path.glob(pattern):
                 shutil.copy2(source, directory / source.name)
 
     def describe(self) -> Mapping[str, Any]:
-        """Parameters, dtype and device."""
-        parameters = sum(p.numel() for p in self._policy.parameters())
-        return {"parameters": parameters, "dtype": self._config.model.dtype, "device": str(self._engine.device)}
+        """Parameters, dtype, device and how they are divided."""
+        parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self._policy.parameters())
+        return {"parameters": parameters, "device": str(self._engine.device), **self._layout()}
 
-    def _micro_batches(self, batch: Batch, rows: NDArray[np.int64]) -> Iterator[MicroBatch]:
-        plan = plan_micro_batches(batch.tokens_B, rows, self._config.learner.microbatch_tokens)
-        return (pad(batch, part, self._pad_token_id) for part in plan)
+    def close(self) -> None:
+        """Let go of the other ranks and of DeepSpeed's memory."""
+        self._engine.destroy()
+
+    def _layout(self) -> dict[str, Any]:
+        settings = self._config.learner
+        return {"dtype": self._config.model.dtype, "ranks": settings.ranks, "zero_stage": settings.zero_stage}
+
+    def check_layout(self, directory: Path) -> None:
+        """Whether these ranks can continue from what `save` wrote.
+
+        Raises:
+            BadInput: nothing was written there, or by other ranks or at another stage, and cannot be divided anew.
+            CheckpointDamaged: it cannot be read.
+
+        """
+        if not (directory / STATE_TAG).is_dir():
+            raise BadInput(f"DeepSpeed finds no checkpoint in {directory}; remove the folder to use the one before it")
+        try:
+            written = json.loads((directory / LAYOUT_FILE).read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointDamaged(
+                f"the learner's part of {directory} cannot be read: {error}; remove the folder to use the one before it"
+            ) from error
+        present = self._layout()
+        if present == {"dtype": "float32", "ranks": present["ranks"], "zero_stage": 0}:
+            written = {**written, "ranks": present["ranks"]}  # every rank has all of it
+        if written != present:
+            raise BadInput(
+                f"a checkpoint is continued with the settings it was written with, got {present} where {directory} "
+                f"has {written}: every rank keeps its part of the optimizer in a file of its own; set learner.ranks, "
+                "learner.zero_stage and model.dtype back, or export the checkpoint with them and start a new run from "
+                "the export"
+            )
+
+    def _collect(
+        self, batch: Batch, shares: Sequence[NDArray[np.int64]], tokens: dict[int, NDArray[np.float32]]
+    ) -> dict[int, NDArray[np.float32]]:
+        """All rows' tokens on rank 0."""
+        if self._world.ranks == 1:
+            return tokens
+        mine = [tokens[int(row)] for row in shares[self._world.rank]]
+        lengths = [int(batch.response_tokens_B[share].sum()) for share in shares]
+        parts = self._world.collect(np.concatenate([np.zeros(0, dtype=np.float32), *mine]), lengths)
+        if self._world.rank == 0:
+            for share, part in zip(shares, parts, strict=True):
+                ends = np.cumsum(batch.response_tokens_B[share])
+                tokens.update(zip(share.tolist(), np.split(part, ends)[:-1], strict=True))
+        return tokens
+
+    def _micro_batches(
+        self, batch: Batch, shares: Sequence[NDArray[np.int64]], *, in_step: bool, least: int
+    ) -> Iterator[MicroBatch]:
+        """This rank's micro-batches, and placeholders until it has `least`, or as many as any rank if `in_step`."""
+        limit = self._config.learner.microbatch_tokens
+        plans = [plan_micro_batches(batch.tokens_B, share, limit) for share in shares]
+        mine = plans[self._world.rank]
+        passes = max(least, *map(len, plans)) if in_step else max(least, len(mine))
+        for part in mine:
+            yield pad(batch, part, self._pad_token_id)
+        for _ in range(passes - len(mine)):
+            yield placeholder(self._pad_token_id)
 
     def _forward(self, micro_batch: MicroBatch, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         arrays = (
@@ -204,6 +337,16 @@ class DeepSpeedEngine:
         tensors = [torch.as_tensor(array, device=self._engine.device) for array in arrays]
         logp_N, entropy_N = self._engine(*tensors, with_entropy=with_entropy)
         return logp_N, entropy_N
+
+    def _global_norm(self) -> float:
+        """Of the whole reduced gradient, the same bits on every rank: all of them step, or none."""
+        norm = float(torch.nn.utils.get_total_norm(self._gradients.parts()))
+        return self._world.total(norm**2) ** 0.5 if self._gradients.partitioned else self._world.of_first(norm)
+
+    def _clip(self, norm: float) -> None:
+        limit = self._config.learner.max_grad_norm
+        if limit and norm + CLIP_EPSILON > limit:
+            torch._foreach_mul_(self._gradients.parts(), limit / (norm + CLIP_EPSILON))
 
     def _set_learning_rate(self) -> float:
         settings = self._config.learner
@@ -233,47 +376,6 @@ def _load_policy(config: RunConfig) -> Any:
     if config.learner.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
     return policy
-
-
-def _initialize(wrapped: torch.nn.Module, config: RunConfig) -> Any:
-    import deepspeed
-
-    # Otherwise DeepSpeed compiles an operator for minutes that is slower here.
-    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    _join_default_group(backend)
-    settings = config.learner
-    optimizer = torch.optim.AdamW(
-        wrapped.parameters(),
-        lr=settings.learning_rate,
-        betas=settings.adam_betas,
-        weight_decay=settings.weight_decay,
-    )
-    engine, *_ = deepspeed.initialize(
-        model=wrapped,
-        optimizer=optimizer,
-        dist_init_required=False,
-        config={
-            "train_micro_batch_size_per_gpu": 1,  # ours vary; DeepSpeed only counts with this
-            "gradient_accumulation_steps": 1,  # the loss is normalised by us
-            "gradient_clipping": settings.max_grad_norm,
-            "zero_allow_untested_optimizer": True,
-            "zero_optimization": {"stage": 0},
-            "bf16": {"enabled": config.model.dtype == "bfloat16"},
-            "steps_per_print": 10**9,
-        },
-    )
-    return engine
-
-
-def _join_default_group(backend: str) -> None:
-    """Start torch.distributed ourselves: DeepSpeed would bind the communicator to a device, and later syncs hang."""
-    if torch.distributed.is_initialized():
-        return
-    store = torch._C._distributed_c10d.HashStore()
-    torch.distributed.init_process_group(backend, store=store, rank=0, world_size=1)
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}.items():
-        os.environ.setdefault(name, value)
 
 
 def _by_row(micro_batch: MicroBatch, logp_N: NDArray[np.float32]) -> dict[int, NDArray[np.float32]]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pacs.transport.manifest import TensorMeta
 from services.learner.batches import Batch
 
 __all__ = ["SequenceLogprobs", "StepOutcome", "TrainingEngine"]
@@ -59,6 +60,10 @@ class StepOutcome:
 class TrainingEngine(Protocol):
     """Holds the policy and its optimizer."""
 
+    @property
+    def backend(self) -> str:
+        """How weights travel from where this engine keeps them: gloo from CPU, nccl from CUDA."""
+
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient; in the order of `rows`."""
 
@@ -76,6 +81,12 @@ class TrainingEngine(Protocol):
 
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs at temperature 1 of tokens 1…T-1, each given those before it: float32 [T-1], nats."""
+
+    def reset_optimizer(self) -> None:
+        """Make the optimizer as freshly built around the current weights, warm-up included."""
+
+    def manifest(self) -> list[TensorMeta]:
+        """Names, dtypes and shapes of `named_tensors`, in its order."""
 
     def named_tensors(self) -> Iterator[tuple[str, Any]]:
         """The policy's tensors under their checkpoint names, tied ones once."""

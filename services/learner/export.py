@@ -33,15 +33,15 @@ def export_newest(config_path: Path, directory: Path) -> Path:
 
     """
     from services.learner.checkpoints import Checkpoints
-    from services.learner.deepspeed_engine import DeepSpeedEngine
+    from services.learner.ranks import open_engine
 
     config = load_config(config_path)
     found = Checkpoints(config.run.path / "checkpoints", config.learner.keep_checkpoints).newest()
     if found is None:
         raise BadInput(f"an export needs a checkpoint, got none in {config.run.path}; train at least one batch first")
-    engine = DeepSpeedEngine.start(config)
-    engine.load(found[0])
-    write_export(engine.export, directory)
+    with open_engine(config) as engine:
+        engine.load(found[0])
+        write_export(engine.export, directory)
     return found[0]
 
 

@@ -27,7 +27,7 @@ from pacs.transport.redis_client import connect
 from pacs.transport.redis_streams import RedisStreams
 from services.learner.settings import Settings
 
-__all__ = ["CommandCame", "Event", "GroupCame", "LearnerLink", "LinkBroke", "PublicationEnded", "StopAsked"]
+__all__ = ["CommandCame", "Event", "GroupCame", "LearnerLink", "LinkBroke", "PublicationEnded", "RankLost", "StopAsked"]
 
 READ_WAIT_SECONDS = 1.0
 DRAIN_SECONDS = 0.3
@@ -75,7 +75,14 @@ class LinkBroke:
     error: BaseException
 
 
-Event = GroupCame | CommandCame | PublicationEnded | StopAsked | LinkBroke
+@dataclass(frozen=True)
+class RankLost:
+    """Another rank of the learner ended."""
+
+    error: ServiceFailed
+
+
+Event = GroupCame | CommandCame | PublicationEnded | StopAsked | LinkBroke | RankLost
 
 
 class LearnerLink:
@@ -119,7 +126,8 @@ class LearnerLink:
             return
         with contextlib.suppress(ServiceFailed):  # it is down already
             self._soon(self._stop.set)
-        self._thread.join(timeout=10)
+        if self._thread.is_alive():  # it may never have been started
+            self._thread.join(timeout=10)
 
     def next_event(self, timeout_seconds: float) -> Event | None:
         """The next event, or None in time."""
@@ -131,6 +139,10 @@ class LearnerLink:
     def ask_to_stop(self, reason: str) -> None:
         """Put a stop behind what is queued; may be called from a signal handler."""
         self.events.put(StopAsked(reason))
+
+    def rank_lost(self, error: ServiceFailed) -> None:
+        """Pass on that another rank has ended; may be called from any thread."""
+        self.events.put(RankLost(error))
 
     def acknowledge_trained(self, entry_ids: list[str]) -> int:
         """Count groups as trained: their gradient is durable."""

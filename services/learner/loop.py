@@ -22,7 +22,16 @@ from pacs.wire.groups import LabeledGroup, decode_labeled_group
 from services.learner.checkpoints import Checkpoints, CheckpointState
 from services.learner.engine import TrainingEngine
 from services.learner.handler import LearnerHandler
-from services.learner.link import CommandCame, Event, GroupCame, LearnerLink, LinkBroke, PublicationEnded, StopAsked
+from services.learner.link import (
+    CommandCame,
+    Event,
+    GroupCame,
+    LearnerLink,
+    LinkBroke,
+    PublicationEnded,
+    RankLost,
+    StopAsked,
+)
 from services.learner.metrics import LearnerMetrics
 from services.learner.publication import WeightSender, manifest_message
 from services.learner.trained import TrainedSequences
@@ -222,6 +231,8 @@ class TrainLoop:
             case StopAsked():
                 logger.info("stopping: %s", event.reason)
                 self._stopping = event.reason
+            case RankLost():
+                raise event.error
             case LinkBroke():
                 raise ServiceFailed(f"the line to Redis and control broke: {event.error}")
 

@@ -15,10 +15,10 @@ from pacs.runtime.process import configure_logging, exit_code_of
 
 def main(config_path: Path, token_ids: list[int]) -> list[float]:
     """Load the policy as the learner does and ask once."""
-    from services.learner.deepspeed_engine import DeepSpeedEngine
+    from services.learner.ranks import open_engine
 
-    engine = DeepSpeedEngine.start(load_config(config_path))
-    return [float(value) for value in engine.probe(np.asarray(token_ids, dtype=np.int32))]
+    with open_engine(load_config(config_path)) as engine:
+        return [float(value) for value in engine.probe(np.asarray(token_ids, dtype=np.int32))]
 
 
 def _print_answer() -> None:

@@ -8,7 +8,7 @@ from pacs.errors import ServiceFailed
 from pacs.pb import control_pb2 as pb
 from pacs.transport.broadcast import BroadcastGroup, Rendezvous
 from pacs.transport.manifest import TensorMeta
-from pacs.transport.weights import describe, send
+from pacs.transport.weights import send
 from services.learner.engine import TrainingEngine
 
 __all__ = ["WeightSender", "manifest_message"]
@@ -39,7 +39,7 @@ class WeightSender:
 
     def manifest(self) -> list[TensorMeta]:
         """What a publication carries: names, dtypes, shapes."""
-        return [describe(name, tensor) for name, tensor in self._engine.named_tensors()]
+        return self._engine.manifest()
 
     def carry_out(self, command: pb.Command) -> pb.CommandResult:
         """Do what control asks.

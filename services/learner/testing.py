@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pacs.transport.manifest import TensorMeta
 from services.learner.batches import Batch
 from services.learner.engine import SequenceLogprobs, StepOutcome
 
@@ -31,6 +32,11 @@ class FakeTrainingEngine:
         self.poison_rows: tuple[int, ...] = ()
         self.poison_gradient = False
         self._gradient = np.zeros(vocabulary)
+
+    @property
+    def backend(self) -> str:
+        """Of an engine on the CPU."""
+        return "gloo"
 
     @property
     def _log_softmax(self) -> NDArray[np.float64]:
@@ -76,6 +82,14 @@ class FakeTrainingEngine:
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs of all tokens but the first."""
         return self._log_softmax[token_ids[1:]].astype(np.float32)
+
+    def reset_optimizer(self) -> None:
+        """Nothing: plain descent has no state."""
+        self.calls.append("reset")
+
+    def manifest(self) -> list[TensorMeta]:
+        """Of the logits."""
+        return [TensorMeta("logits", str(self.logits.dtype), self.logits.shape)]
 
     def named_tensors(self) -> Iterator[tuple[str, Any]]:
         """The logits."""

@@ -91,6 +91,14 @@ def stop(run: RunFolder = None) -> None:
 
 
 @app.command()
+def reset(run: RunFolder = None) -> None:
+    """Replace a live run's reference by its policy and renew the optimizer, after the batch in hand."""
+    from pacs.local.questions import reset_run
+
+    typer.echo(reset_run(_workspace(run)))
+
+
+@app.command()
 def export(
     to: Annotated[Path, typer.Option("--to", help="Folder to write, in Hugging Face format.")], run: RunFolder = None
 ) -> None:

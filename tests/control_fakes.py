@@ -133,8 +133,8 @@ class Control:
         return self
 
 
-def publish_request(step=0, groups_trained=0):
-    return pb.PublishRequest(step=step, groups_trained=groups_trained, tensors=TENSORS)
+def publish_request(step=0, groups_trained=0, reference_epoch=0):
+    return pb.PublishRequest(step=step, groups_trained=groups_trained, tensors=TENSORS, reference_epoch=reference_epoch)
 
 
 @contextlib.asynccontextmanager

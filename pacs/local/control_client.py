@@ -1,4 +1,4 @@
-"""Reads a run over control's HTTP API, and asks it to stop."""
+"""Reads a run over control's HTTP API, and asks it to reset or to stop."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -45,6 +45,15 @@ class ControlClient:
             return self._client.post("/v1/run/stop").is_success
         except httpx.TransportError:
             return False
+
+    def reset(self) -> str:
+        """Ask for a reset; returns what control answers, or nothing while it does not."""
+        try:
+            answer = self._client.post("/v1/resets", params={"reason": "asked on the command line"})
+        except httpx.TransportError:
+            return ""
+        found = answer.json()
+        return found["detail"] if answer.is_error else f"reset {found['reference_epoch']} follows the batch in hand"
 
     def close(self) -> None:
         """Close the connection."""

@@ -16,7 +16,7 @@ from pacs.local.workspace import Workspace
 from pacs.runtime.config import RunConfig
 from pacs.runtime.config_file import load_config
 
-__all__ = ["ledger_table", "read_ledger", "status_table", "stop_run"]
+__all__ = ["ledger_table", "read_ledger", "reset_run", "status_table", "stop_run"]
 
 
 def read_ledger(workspace: Workspace) -> Mapping[str, Any]:
@@ -119,6 +119,20 @@ def stop_run(workspace: Workspace) -> str:
         if not control.stop():
             raise BadInput(f"only a live run can be stopped, but control of {workspace.path} does not answer")
     return f"{workspace.path.name} saves a checkpoint and ends; `pacs run` with the same file continues it"
+
+
+def reset_run(workspace: Workspace) -> str:
+    """Ask a live run to replace its reference by the policy; returns what to tell the user.
+
+    Raises:
+        BadInput: the run is not live, or its reference is not one that is kept.
+
+    """
+    with _control(workspace, _config(workspace)) as control:
+        said = control.reset()
+    if not said:
+        raise BadInput(f"only a live run can be reset, but control of {workspace.path} does not answer")
+    return said
 
 
 def _last_summary(workspace: Workspace) -> Table:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15pacs/pb/control.proto\x12\x04pacs\"\xc6\x01\n\nAgentEvent\x12\x1c\n\x05hello\x18\x01 \x01(\x0b\x32\x0b.pacs.HelloH\x00\x12$\n\theartbeat\x18\x02 \x01(\x0b\x32\x0f.pacs.HeartbeatH\x00\x12%\n\x06result\x18\x03 \x01(\x0b\x32\x13.pacs.CommandResultH\x00\x12 \n\x04step\x18\x04 \x01(\x0b\x32\x10.pacs.StepReportH\x00\x12\"\n\x08\x66inished\x18\x05 \x01(\x0b\x32\x0e.pacs.FinishedH\x00\x42\x07\n\x05\x65vent\"N\n\x05Hello\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05\x66resh\x18\x03 \x01(\x08\x12\x16\n\x0epolicy_version\x18\x04 \x01(\x03\"|\n\tHeartbeat\x12\x13\n\x0bwaiting_for\x18\x01 \x01(\t\x12+\n\x06gauges\x18\x02 \x03(\x0b\x32\x1b.pacs.Heartbeat.GaugesEntry\x1a-\n\x0bGaugesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"l\n\rCommandResult\x12\x12\n\ncommand_id\x18\x01 \x01(\x03\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0f\n\x07\x64igests\x18\x03 \x03(\t\x12\x16\n\x0eprobe_logprobs\x18\x04 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\"0\n\nStepReport\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x14\n\x0c\x66igures_json\x18\x02 \x01(\t\"\x18\n\x08\x46inished\x12\x0c\n\x04step\x18\x01 \x01(\x03\"\xbd\x02\n\x07\x43ommand\x12\x12\n\ncommand_id\x18\x01 \x01(\x03\x12\x1c\n\x05pause\x18\x02 \x01(\x0b\x32\x0b.pacs.PauseH\x00\x12\x33\n\x11open_communicator\x18\x03 \x01(\x0b\x32\x16.pacs.OpenCommunicatorH\x00\x12\x33\n\x11join_communicator\x18\x04 \x01(\x0b\x32\x16.pacs.JoinCommunicatorH\x00\x12\x31\n\x10transfer_weights\x18\x05 \x01(\x0b\x32\x15.pacs.TransferWeightsH\x00\x12\x1c\n\x05probe\x18\x06 \x01(\x0b\x32\x0b.pacs.ProbeH\x00\x12\x1e\n\x06resume\x18\x07 \x01(\x0b\x32\x0c.pacs.ResumeH\x00\x12\x1a\n\x04stop\x18\x08 \x01(\x0b\x32\n.pacs.StopH\x00\x42\t\n\x07\x63ommand\"\x07\n\x05Pause\"?\n\x10OpenCommunicator\x12\x12\n\nworld_size\x18\x01 \x01(\x05\x12\x17\n\x0ftimeout_seconds\x18\x02 \x01(\x01\"^\n\x10JoinCommunicator\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x12\n\nworld_size\x18\x03 \x01(\x05\x12\x17\n\x0ftimeout_seconds\x18\x04 \x01(\x01\"b\n\x0fTransferWeights\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x03\x12!\n\x07tensors\x18\x02 \x03(\x0b\x32\x10.pacs.TensorMeta\x12\x14\n\x0c\x62ucket_bytes\x18\x03 \x01(\x03\"\x1a\n\x05Probe\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\" \n\x06Resume\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x03\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"8\n\nTensorMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"o\n\x0ePublishRequest\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x16\n\x0egroups_trained\x18\x02 \x01(\x03\x12!\n\x07tensors\x18\x03 \x03(\x0b\x32\x10.pacs.TensorMeta\x12\x14\n\x0c\x62ucket_bytes\x18\x04 \x01(\x03\"\xb1\x01\n\x0cPublishReply\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x03\x12\x17\n\x0fmax_logprob_gap\x18\x02 \x01(\x01\x12;\n\rphase_seconds\x18\x03 \x03(\x0b\x32$.pacs.PublishReply.PhaseSecondsEntry\x1a\x33\n\x11PhaseSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x32m\n\x07\x43ontrol\x12-\n\x06\x41ttach\x12\x10.pacs.AgentEvent\x1a\r.pacs.Command(\x01\x30\x01\x12\x33\n\x07Publish\x12\x14.pacs.PublishRequest\x1a\x12.pacs.PublishReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15pacs/pb/control.proto\x12\x04pacs\"\xc6\x01\n\nAgentEvent\x12\x1c\n\x05hello\x18\x01 \x01(\x0b\x32\x0b.pacs.HelloH\x00\x12$\n\theartbeat\x18\x02 \x01(\x0b\x32\x0f.pacs.HeartbeatH\x00\x12%\n\x06result\x18\x03 \x01(\x0b\x32\x13.pacs.CommandResultH\x00\x12 \n\x04step\x18\x04 \x01(\x0b\x32\x10.pacs.StepReportH\x00\x12\"\n\x08\x66inished\x18\x05 \x01(\x0b\x32\x0e.pacs.FinishedH\x00\x42\x07\n\x05\x65vent\"N\n\x05Hello\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12\x0c\n\x04role\x18\x02 \x01(\t\x12\r\n\x05\x66resh\x18\x03 \x01(\x08\x12\x16\n\x0epolicy_version\x18\x04 \x01(\x03\"|\n\tHeartbeat\x12\x13\n\x0bwaiting_for\x18\x01 \x01(\t\x12+\n\x06gauges\x18\x02 \x03(\x0b\x32\x1b.pacs.Heartbeat.GaugesEntry\x1a-\n\x0bGaugesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"l\n\rCommandResult\x12\x12\n\ncommand_id\x18\x01 \x01(\x03\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0f\n\x07\x64igests\x18\x03 \x03(\t\x12\x16\n\x0eprobe_logprobs\x18\x04 \x01(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\"0\n\nStepReport\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x14\n\x0c\x66igures_json\x18\x02 \x01(\t\"\x18\n\x08\x46inished\x12\x0c\n\x04step\x18\x01 \x01(\x03\"\xdb\x02\n\x07\x43ommand\x12\x12\n\ncommand_id\x18\x01 \x01(\x03\x12\x1c\n\x05pause\x18\x02 \x01(\x0b\x32\x0b.pacs.PauseH\x00\x12\x33\n\x11open_communicator\x18\x03 \x01(\x0b\x32\x16.pacs.OpenCommunicatorH\x00\x12\x33\n\x11join_communicator\x18\x04 \x01(\x0b\x32\x16.pacs.JoinCommunicatorH\x00\x12\x31\n\x10transfer_weights\x18\x05 \x01(\x0b\x32\x15.pacs.TransferWeightsH\x00\x12\x1c\n\x05probe\x18\x06 \x01(\x0b\x32\x0b.pacs.ProbeH\x00\x12\x1e\n\x06resume\x18\x07 \x01(\x0b\x32\x0c.pacs.ResumeH\x00\x12\x1a\n\x04stop\x18\x08 \x01(\x0b\x32\n.pacs.StopH\x00\x12\x1c\n\x05reset\x18\t \x01(\x0b\x32\x0b.pacs.ResetH\x00\x42\t\n\x07\x63ommand\"\x07\n\x05Pause\"?\n\x10OpenCommunicator\x12\x12\n\nworld_size\x18\x01 \x01(\x05\x12\x17\n\x0ftimeout_seconds\x18\x02 \x01(\x01\"^\n\x10JoinCommunicator\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\x05\x12\x12\n\nworld_size\x18\x03 \x01(\x05\x12\x17\n\x0ftimeout_seconds\x18\x04 \x01(\x01\"b\n\x0fTransferWeights\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x03\x12!\n\x07tensors\x18\x02 \x03(\x0b\x32\x10.pacs.TensorMeta\x12\x14\n\x0c\x62ucket_bytes\x18\x03 \x01(\x03\"\x1a\n\x05Probe\x12\x11\n\ttoken_ids\x18\x01 \x01(\x0c\" \n\x06Resume\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x03\"\x16\n\x04Stop\x12\x0e\n\x06reason\x18\x01 \x01(\t\"0\n\x05Reset\x12\x17\n\x0freference_epoch\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\"8\n\nTensorMeta\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\"\x88\x01\n\x0ePublishRequest\x12\x0c\n\x04step\x18\x01 \x01(\x03\x12\x16\n\x0egroups_trained\x18\x02 \x01(\x03\x12!\n\x07tensors\x18\x03 \x03(\x0b\x32\x10.pacs.TensorMeta\x12\x14\n\x0c\x62ucket_bytes\x18\x04 \x01(\x03\x12\x17\n\x0freference_epoch\x18\x05 \x01(\x03\"\xa3\x02\n\x0cPublishReply\x12\x16\n\x0epolicy_version\x18\x01 \x01(\x03\x12\x17\n\x0fmax_logprob_gap\x18\x02 \x01(\x01\x12;\n\rphase_seconds\x18\x03 \x03(\x0b\x32$.pacs.PublishReply.PhaseSecondsEntry\x12;\n\rversion_steps\x18\x04 \x03(\x0b\x32$.pacs.PublishReply.VersionStepsEntry\x1a\x33\n\x11PhaseSecondsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a\x33\n\x11VersionStepsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x32m\n\x07\x43ontrol\x12-\n\x06\x41ttach\x12\x10.pacs.AgentEvent\x1a\r.pacs.Command(\x01\x30\x01\x12\x33\n\x07Publish\x12\x14.pacs.PublishRequest\x1a\x12.pacs.PublishReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HEARTBEAT_GAUGESENTRY']._serialized_options = b'8\001'
   _globals['_PUBLISHREPLY_PHASESECONDSENTRY']._loaded_options = None
   _globals['_PUBLISHREPLY_PHASESECONDSENTRY']._serialized_options = b'8\001'
+  _globals['_PUBLISHREPLY_VERSIONSTEPSENTRY']._loaded_options = None
+  _globals['_PUBLISHREPLY_VERSIONSTEPSENTRY']._serialized_options = b'8\001'
   _globals['_AGENTEVENT']._serialized_start=32
   _globals['_AGENTEVENT']._serialized_end=230
   _globals['_HELLO']._serialized_start=232
@@ -50,29 +52,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FINISHED']._serialized_start=598
   _globals['_FINISHED']._serialized_end=622
   _globals['_COMMAND']._serialized_start=625
-  _globals['_COMMAND']._serialized_end=942
-  _globals['_PAUSE']._serialized_start=944
-  _globals['_PAUSE']._serialized_end=951
-  _globals['_OPENCOMMUNICATOR']._serialized_start=953
-  _globals['_OPENCOMMUNICATOR']._serialized_end=1016
-  _globals['_JOINCOMMUNICATOR']._serialized_start=1018
-  _globals['_JOINCOMMUNICATOR']._serialized_end=1112
-  _globals['_TRANSFERWEIGHTS']._serialized_start=1114
-  _globals['_TRANSFERWEIGHTS']._serialized_end=1212
-  _globals['_PROBE']._serialized_start=1214
-  _globals['_PROBE']._serialized_end=1240
-  _globals['_RESUME']._serialized_start=1242
-  _globals['_RESUME']._serialized_end=1274
-  _globals['_STOP']._serialized_start=1276
-  _globals['_STOP']._serialized_end=1298
-  _globals['_TENSORMETA']._serialized_start=1300
-  _globals['_TENSORMETA']._serialized_end=1356
-  _globals['_PUBLISHREQUEST']._serialized_start=1358
-  _globals['_PUBLISHREQUEST']._serialized_end=1469
-  _globals['_PUBLISHREPLY']._serialized_start=1472
-  _globals['_PUBLISHREPLY']._serialized_end=1649
-  _globals['_PUBLISHREPLY_PHASESECONDSENTRY']._serialized_start=1598
-  _globals['_PUBLISHREPLY_PHASESECONDSENTRY']._serialized_end=1649
-  _globals['_CONTROL']._serialized_start=1651
-  _globals['_CONTROL']._serialized_end=1760
+  _globals['_COMMAND']._serialized_end=972
+  _globals['_PAUSE']._serialized_start=974
+  _globals['_PAUSE']._serialized_end=981
+  _globals['_OPENCOMMUNICATOR']._serialized_start=983
+  _globals['_OPENCOMMUNICATOR']._serialized_end=1046
+  _globals['_JOINCOMMUNICATOR']._serialized_start=1048
+  _globals['_JOINCOMMUNICATOR']._serialized_end=1142
+  _globals['_TRANSFERWEIGHTS']._serialized_start=1144
+  _globals['_TRANSFERWEIGHTS']._serialized_end=1242
+  _globals['_PROBE']._serialized_start=1244
+  _globals['_PROBE']._serialized_end=1270
+  _globals['_RESUME']._serialized_start=1272
+  _globals['_RESUME']._serialized_end=1304
+  _globals['_STOP']._serialized_start=1306
+  _globals['_STOP']._serialized_end=1328
+  _globals['_RESET']._serialized_start=1330
+  _globals['_RESET']._serialized_end=1378
+  _globals['_TENSORMETA']._serialized_start=1380
+  _globals['_TENSORMETA']._serialized_end=1436
+  _globals['_PUBLISHREQUEST']._serialized_start=1439
+  _globals['_PUBLISHREQUEST']._serialized_end=1575
+  _globals['_PUBLISHREPLY']._serialized_start=1578
+  _globals['_PUBLISHREPLY']._serialized_end=1869
+  _globals['_PUBLISHREPLY_PHASESECONDSENTRY']._serialized_start=1765
+  _globals['_PUBLISHREPLY_PHASESECONDSENTRY']._serialized_end=1816
+  _globals['_PUBLISHREPLY_VERSIONSTEPSENTRY']._serialized_start=1818
+  _globals['_PUBLISHREPLY_VERSIONSTEPSENTRY']._serialized_end=1869
+  _globals['_CONTROL']._serialized_start=1871
+  _globals['_CONTROL']._serialized_end=1980
 # @@protoc_insertion_point(module_scope)

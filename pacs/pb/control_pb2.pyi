@@ -76,7 +76,7 @@ class Finished(_message.Message):
     def __init__(self, step: _Optional[int] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("command_id", "pause", "open_communicator", "join_communicator", "transfer_weights", "probe", "resume", "stop")
+    __slots__ = ("command_id", "pause", "open_communicator", "join_communicator", "transfer_weights", "probe", "resume", "stop", "reset")
     COMMAND_ID_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
     OPEN_COMMUNICATOR_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +85,7 @@ class Command(_message.Message):
     PROBE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    RESET_FIELD_NUMBER: _ClassVar[int]
     command_id: int
     pause: Pause
     open_communicator: OpenCommunicator
@@ -93,7 +94,8 @@ class Command(_message.Message):
     probe: Probe
     resume: Resume
     stop: Stop
-    def __init__(self, command_id: _Optional[int] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., open_communicator: _Optional[_Union[OpenCommunicator, _Mapping]] = ..., join_communicator: _Optional[_Union[JoinCommunicator, _Mapping]] = ..., transfer_weights: _Optional[_Union[TransferWeights, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ...) -> None: ...
+    reset: Reset
+    def __init__(self, command_id: _Optional[int] = ..., pause: _Optional[_Union[Pause, _Mapping]] = ..., open_communicator: _Optional[_Union[OpenCommunicator, _Mapping]] = ..., join_communicator: _Optional[_Union[JoinCommunicator, _Mapping]] = ..., transfer_weights: _Optional[_Union[TransferWeights, _Mapping]] = ..., probe: _Optional[_Union[Probe, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., reset: _Optional[_Union[Reset, _Mapping]] = ...) -> None: ...
 
 class Pause(_message.Message):
     __slots__ = ()
@@ -147,6 +149,14 @@ class Stop(_message.Message):
     reason: str
     def __init__(self, reason: _Optional[str] = ...) -> None: ...
 
+class Reset(_message.Message):
+    __slots__ = ("reference_epoch", "reason")
+    REFERENCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reference_epoch: int
+    reason: str
+    def __init__(self, reference_epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class TensorMeta(_message.Message):
     __slots__ = ("name", "dtype", "shape")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -158,19 +168,21 @@ class TensorMeta(_message.Message):
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PublishRequest(_message.Message):
-    __slots__ = ("step", "groups_trained", "tensors", "bucket_bytes")
+    __slots__ = ("step", "groups_trained", "tensors", "bucket_bytes", "reference_epoch")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GROUPS_TRAINED_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     BUCKET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     step: int
     groups_trained: int
     tensors: _containers.RepeatedCompositeFieldContainer[TensorMeta]
     bucket_bytes: int
-    def __init__(self, step: _Optional[int] = ..., groups_trained: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., bucket_bytes: _Optional[int] = ...) -> None: ...
+    reference_epoch: int
+    def __init__(self, step: _Optional[int] = ..., groups_trained: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., bucket_bytes: _Optional[int] = ..., reference_epoch: _Optional[int] = ...) -> None: ...
 
 class PublishReply(_message.Message):
-    __slots__ = ("policy_version", "max_logprob_gap", "phase_seconds")
+    __slots__ = ("policy_version", "max_logprob_gap", "phase_seconds", "version_steps")
     class PhaseSecondsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -178,10 +190,19 @@ class PublishReply(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class VersionStepsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     MAX_LOGPROB_GAP_FIELD_NUMBER: _ClassVar[int]
     PHASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_STEPS_FIELD_NUMBER: _ClassVar[int]
     policy_version: int
     max_logprob_gap: float
     phase_seconds: _containers.ScalarMap[str, float]
-    def __init__(self, policy_version: _Optional[int] = ..., max_logprob_gap: _Optional[float] = ..., phase_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    version_steps: _containers.ScalarMap[int, int]
+    def __init__(self, policy_version: _Optional[int] = ..., max_logprob_gap: _Optional[float] = ..., phase_seconds: _Optional[_Mapping[str, float]] = ..., version_steps: _Optional[_Mapping[int, int]] = ...) -> None: ...

@@ -18,6 +18,7 @@ __all__ = [
     "ModelSection",
     "PublicationSection",
     "RedisSection",
+    "ResetSection",
     "RolloutSection",
     "RunConfig",
     "RunSection",
@@ -43,7 +44,10 @@ class RunSection(Section):
     max_steps: int = Field(ge=1, description="Batches to train on, in all, resumed ones included.")
     groups_per_step: int = Field(ge=1, description="Prompt groups in one batch.")
     max_staleness: int = Field(
-        1, ge=0, description="Policy versions the rollout may be behind. 0: strictly in turn, repeatable order."
+        1,
+        ge=0,
+        description="Batches the policy that sampled a group may be behind; groups behind further are sampled anew. "
+        "0: strictly in turn, repeatable order.",
     )
 
     @property
@@ -130,7 +134,12 @@ class AlgorithmSection(Section):
     gradient: Literal["pathwise", "full"] = Field(
         "pathwise", description="PACS only. full adds the score-function term."
     )
-    reference: Literal["batch"] = Field("batch", description="PACS only. π_ref: the policy at the start of each batch.")
+    reference: Literal["batch", "interval", "drift", "stall", "manual"] = Field(
+        "batch",
+        description="PACS only. π_ref. batch: the policy at the start of each batch. Else a snapshot that a reset "
+        "replaces, see [reset](#reset): every N batches, when the policy has drifted, when held-out accuracy stalls, "
+        "or on request only.",
+    )
     clip_low: float = Field(
         0.2, ge=0, description="Baselines only. π_θ/π_old is clipped below 1 − clip_low; 0: not at all."
     )
@@ -172,11 +181,16 @@ class AlgorithmSection(Section):
 
     @model_validator(mode="after")
     def _values_make_sense(self) -> Self:
-        if self.score == "grpo" and self.log_ratio == "log_ratio" and self.reference == "batch":
+        if self.score == "grpo" and self.log_ratio == "log_ratio":
             raise ValueError(
-                "algorithm.score=grpo contradicts algorithm.reference=batch: each batch begins with all log_ratios 0, "
-                "where dividing by std + 1e-6 makes the gradient a million times too large; "
+                "algorithm.score=grpo contradicts algorithm.log_ratio=log_ratio: each batch, or each reset, begins "
+                "with all log_ratios 0, where dividing by std + 1e-6 makes the gradient a million times too large; "
                 "set algorithm.score=dr_grpo or algorithm.log_ratio=mean_logprob"
+            )
+        if self.reference != "batch" and self.log_ratio == "mean_logprob":
+            raise ValueError(
+                f"algorithm.reference={self.reference} has no effect with algorithm.log_ratio=mean_logprob, which has "
+                "no reference; leave it at batch or set algorithm.log_ratio=log_ratio"
             )
         if 0 < self.importance_cap < 1:
             raise ValueError(
@@ -184,6 +198,24 @@ class AlgorithmSection(Section):
                 f"got algorithm.importance_cap={self.importance_cap}; below 1 it would scale down on-policy samples"
             )
         return self
+
+
+class ResetSection(Section):
+    """Resets: π_ref := π_θ and a fresh optimizer, where `algorithm.reference` keeps a snapshot."""
+
+    every_steps: int = Field(0, ge=0, description="reference: interval. Batches between resets.")
+    drift: float = Field(
+        0.02, gt=0, description="reference: drift. Reset when mean |log π_θ − log π_ref| passes this, nats per token."
+    )
+    saturated_share: float = Field(
+        0.25, gt=0, le=1, description="reference: drift. Reset when so many scores have σ'(ψ) below 1e-3."
+    )
+    stall_evaluations: int = Field(
+        3, ge=1, description="reference: stall. Reset after so many evaluations without a better held-out accuracy."
+    )
+    optimizer: bool = Field(True, description="Make the optimizer as freshly built, at each reset.")
+    warm_up: bool = Field(True, description="With it: the learning rate rises anew over learner.warmup_steps.")
+    offload: bool = Field(False, description="Keep the reference in the CPU's memory where weights are on a GPU.")
 
 
 class RolloutSection(Section):
@@ -367,6 +399,7 @@ class RunConfig(Section):
     model: ModelSection
     data: DataSection
     algorithm: AlgorithmSection = AlgorithmSection()
+    reset: ResetSection = ResetSection()
     rollout: RolloutSection = RolloutSection()
     verifier: VerifierSection = VerifierSection()
     learner: LearnerSection = LearnerSection()
@@ -423,6 +456,16 @@ class RunConfig(Section):
             raise ValueError(
                 "rollout.max_sequences must hold a whole group, got "
                 f"rollout.max_sequences={self.rollout.max_sequences} < rollout.group_size={size}; raise it"
+            )
+        if (self.algorithm.reference == "interval") != (self.reset.every_steps > 0):
+            raise ValueError(
+                "algorithm.reference=interval and reset.every_steps > 0 need each other, got "
+                f"algorithm.reference={self.algorithm.reference}, reset.every_steps={self.reset.every_steps}; "
+                "change one of them"
+            )
+        if self.algorithm.reference == "stall" and not self.evaluation.every_steps:
+            raise ValueError(
+                "algorithm.reference=stall needs evaluations, got evaluation.every_steps=0; set it to 5, for example"
             )
         minibatch, batch = self.learner.minibatch_groups, self.run.groups_per_step
         if minibatch and batch % minibatch:

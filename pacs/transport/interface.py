@@ -57,8 +57,10 @@ class Ledger:
     """Where every admitted group of a lane is.
 
     Args:
+        admitted: prompts put into the stream, those admitted again counted again.
         dropped: groups by reason.
         tokens_generated: response tokens handed over by the rollout.
+        next_sequence: sequence numbers below it were admitted.
 
     """
 
@@ -67,6 +69,7 @@ class Ledger:
     in_flight: int
     dropped: Mapping[str, int] = field(default_factory=dict)
     tokens_generated: int = 0
+    next_sequence: int = field(default=0, compare=False)  # a place in the order, not a count of groups
 
     @property
     def balances(self) -> bool:
@@ -102,6 +105,9 @@ class GroupStreams(Protocol):
 
     async def drop(self, stream: Stream, entry_id: str, reason: str) -> bool:
         """Count a group as dropped and let it go; False if somebody else finished it first."""
+
+    async def admit_again(self, stream: Stream, entry_id: str, prompt: bytes, reason: str) -> bool:
+        """Count a group as dropped and its prompt as admitted once more; False if somebody else finished it first."""
 
     async def dead_letter(self, stream: Stream, delivery: Delivery, reason: str) -> bool:
         """Drop a group whose bytes or fate need a person's look: they are kept in the dead stream, with the reason."""

@@ -30,6 +30,7 @@ class MemoryStreams:
 
     claim_seconds: float = 60.0
     _admitted: int = 0
+    _next_sequence: int = 0
     _trained: int = 0
     _tokens: int = 0
     _dropped: dict[str, int] = field(default_factory=dict)
@@ -39,8 +40,9 @@ class MemoryStreams:
 
     async def admit(self, sequence: int, payload: bytes) -> bool:
         """Add the prompt if it is the next one."""
-        if sequence != self._admitted:
+        if sequence != self._next_sequence:
             return False
+        self._next_sequence += 1
         self._admitted += 1
         await self._add(Stream.PROMPTS, payload)
         return True
@@ -83,6 +85,14 @@ class MemoryStreams:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
         return True
 
+    async def admit_again(self, stream: Stream, entry_id: str, prompt: bytes, reason: str) -> bool:
+        """Drop a group and admit its prompt once more."""
+        if not await self.drop(stream, entry_id, reason):
+            return False
+        self._admitted += 1
+        await self._add(Stream.PROMPTS, prompt)
+        return True
+
     async def dead_letter(self, stream: Stream, delivery: Delivery, reason: str) -> bool:
         """Keep the bytes, count the group as dropped."""
         if not await self.drop(stream, delivery.entry_id, reason):
@@ -93,7 +103,7 @@ class MemoryStreams:
     async def ledger(self) -> Ledger:
         """Read all counts."""
         in_flight = sum(len(entries) for stream, entries in self._streams.items() if stream is not Stream.DEAD)
-        return Ledger(self._admitted, self._trained, in_flight, dict(self._dropped), self._tokens)
+        return Ledger(self._admitted, self._trained, in_flight, dict(self._dropped), self._tokens, self._next_sequence)
 
     async def queue_lengths(self) -> Mapping[Stream, int]:
         """Groups in each stream."""

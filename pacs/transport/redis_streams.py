@@ -15,7 +15,7 @@ __all__ = ["RedisStreams", "check_server"]
 
 CONSUMER_GROUP = "stage"  # one a stream: each stream has exactly one kind of reader
 CLAIM_INTERVAL_SECONDS = 1.0  # how often a busy reader looks for groups that others left lying
-OPERATIONS = ("admit", "hand_over", "finish_trained", "drop", "ledger")
+OPERATIONS = ("admit", "admit_again", "hand_over", "finish_trained", "drop", "ledger")
 _PLACES = (Stream.PROMPTS, Stream.COMPLETIONS, Stream.LABELED)
 
 
@@ -120,6 +120,11 @@ class RedisStreams:
         """Count a group as dropped."""
         return await self._run("drop", [self.key(stream), self.ledger_key], [entry_id, reason])
 
+    async def admit_again(self, stream: Stream, entry_id: str, prompt: bytes, reason: str) -> bool:
+        """Drop a group and admit its prompt once more."""
+        keys = [self.key(stream), self.key(Stream.PROMPTS), self.ledger_key]
+        return await self._run("admit_again", keys, [entry_id, prompt, reason])
+
     async def dead_letter(self, stream: Stream, delivery: Delivery, reason: str) -> bool:
         """Keep the bytes, count the group as dropped."""
         keys = [self.key(stream), self.ledger_key, self.key(Stream.DEAD)]
@@ -138,6 +143,7 @@ class RedisStreams:
             in_flight=int(in_flight),
             dropped=dropped,
             tokens_generated=counts.get("tokens", 0),
+            next_sequence=counts.get("next_sequence", 0),
         )
 
     async def queue_lengths(self) -> Mapping[Stream, int]:

@@ -14,8 +14,9 @@ end
 
 if operation == 'admit' then
   -- KEYS prompts ledger ; ARGV sequence payload
-  local admitted = tonumber(redis.call('HGET', KEYS[2], 'admitted') or '0')
-  if admitted ~= tonumber(ARGV[1]) then return 0 end
+  local next_sequence = tonumber(redis.call('HGET', KEYS[2], 'next_sequence') or '0')
+  if next_sequence ~= tonumber(ARGV[1]) then return 0 end
+  redis.call('HINCRBY', KEYS[2], 'next_sequence', 1)
   redis.call('HINCRBY', KEYS[2], 'admitted', 1)
   redis.call('XADD', KEYS[1], '*', 'payload', ARGV[2])
   return 1
@@ -41,6 +42,14 @@ elseif operation == 'drop' then
   if not let_go(KEYS[1], ARGV[1]) then return 0 end
   redis.call('HINCRBY', KEYS[2], 'dropped:' .. ARGV[2], 1)
   if KEYS[3] then redis.call('XADD', KEYS[3], '*', 'payload', ARGV[3], 'reason', ARGV[2], 'stream', KEYS[1]) end
+  return 1
+
+elseif operation == 'admit_again' then
+  -- KEYS stream prompts ledger ; ARGV id prompt reason
+  if not let_go(KEYS[1], ARGV[1]) then return 0 end
+  redis.call('HINCRBY', KEYS[3], 'dropped:' .. ARGV[3], 1)
+  redis.call('HINCRBY', KEYS[3], 'admitted', 1)
+  redis.call('XADD', KEYS[2], '*', 'payload', ARGV[2])
   return 1
 
 elseif operation == 'ledger' then

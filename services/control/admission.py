@@ -85,7 +85,7 @@ class Admission:
         ledger = await self._streams.ledger()
         wanted = self._config.run.max_steps * self._config.run.groups_per_step
         free = admissible(ledger, await self._state.live_groups(), self._config.capacity, wanted)
-        for sequence in range(ledger.admitted, ledger.admitted + free):
+        for sequence in range(ledger.next_sequence, ledger.next_sequence + free):
             await self._streams.admit(sequence, encode_prompt(self._prompt(sequence, version, epoch)))
         return free
 

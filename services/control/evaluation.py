@@ -92,7 +92,7 @@ class Evaluator:
         started = time.monotonic()
         await self._discard_leftovers()
         before = await self._streams.ledger()
-        first = before.admitted
+        first = before.next_sequence
         for sequence, prepared in enumerate(self._problems, start=first):
             prompt = make_prompt(
                 prepared,

@@ -71,6 +71,7 @@ class _Service(ControlServicer):
             policy_version=done.policy_version,
             max_logprob_gap=done.max_logprob_gap,
             phase_seconds=done.phase_seconds,
+            version_steps=done.version_steps,
         )
 
     async def _listen(self, agent: Agent, events: AsyncIterator[pb.AgentEvent]) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pacs.errors import PacsError, PublicationFailed
+from pacs.errors import BadInput, PacsError, PublicationFailed
 from pacs.pb import control_pb2 as pb
 from pacs.runtime.config import RunConfig
 from pacs.transport.interface import GroupStreams, Ledger, Stream
@@ -88,7 +88,8 @@ class ControlHandler:
             self._tensors = list(request.tensors)
             version = await self._state.policy_version() + 1
             publication = await self._bring_live(version)
-            await self._state.commit_version(version, request.step, request.groups_trained)
+            await self._state.commit_version(version, request.step, request.groups_trained, request.reference_epoch)
+            publication.version_steps = await self._state.version_steps()
             await self._record(publication, request.step)
             await self._start_evaluation(version, request.step)
             if await self._state.phase() is Phase.STARTING:
@@ -100,6 +101,7 @@ class ControlHandler:
         """Place a participant: one that lived through our restart goes on, a new one has something to catch up with."""
         agent.ready_version = hello.policy_version
         if agent.role == "learner":
+            await self._pass_on_reset(agent)
             # A new learner's first act is a publication; until then its slots cannot be counted: nothing is admitted.
             phase = await self._state.phase()
             if phase in (Phase.STARTING, Phase.RUNNING):
@@ -136,6 +138,33 @@ class ControlHandler:
                 logger.error("paused: %s", reason)
             await self._state.set_phase(Phase.PAUSED if paused else Phase.RUNNING)
         self._wake.set()
+
+    async def request_reset(self, reason: str) -> int:
+        """Have the reference replaced by the policy after the batch in hand; returns the epoch that begins then.
+
+        Asked again before it is done, it is the same reset.
+
+        Raises:
+            BadInput: the run has no snapshot for a reference.
+
+        """
+        reference = self._config.algorithm.reference
+        if self._config.algorithm.name != "pacs" or reference == "batch":
+            raise BadInput(
+                f"a reset needs a reference that is kept, got algorithm.reference={reference}, which is renewed with "
+                "every batch; set algorithm.reference to manual, interval, drift or stall"
+            )
+        epoch = await self._state.reference_epoch() + 1
+        await self._state.want_reset(epoch, reason)
+        for learner in self._agents.of_role("learner"):
+            await self._pass_on_reset(learner)
+        return epoch
+
+    async def _pass_on_reset(self, learner: Agent) -> None:
+        """Tell the learner of the reset that is wanted; one it has done already it leaves alone."""
+        epoch, reason = await self._state.wanted_reset()
+        if epoch > await self._state.reference_epoch():
+            learner.commands.put_nowait(pb.Command(reset=pb.Reset(reference_epoch=epoch, reason=reason)))
 
     async def stop(self, reason: str) -> None:
         """Ask the learner to checkpoint and end; the run can be continued later."""
@@ -207,8 +236,17 @@ class ControlHandler:
 
     async def _evaluate(self, version: int, step: int) -> None:
         figures = await self._evaluator.evaluate(version, step)
-        if figures["accuracy"] is not None:
-            self._metrics.heldout_accuracy.set(figures["accuracy"])
+        accuracy = figures["accuracy"]
+        if accuracy is None:
+            return
+        self._metrics.heldout_accuracy.set(accuracy)
+        if self._config.algorithm.reference == "stall":
+            await self._reset_if_stalled(accuracy)
+
+    async def _reset_if_stalled(self, accuracy: float) -> None:
+        stalled = await self._state.evaluations_without_gain(accuracy, await self._state.reference_epoch())
+        if stalled >= self._config.reset.stall_evaluations:
+            await self.request_reset(f"no better held-out accuracy in {stalled} evaluations")
 
     async def _evaluation_done(self) -> None:
         """Wait for the running evaluation; it has its own deadline."""

@@ -7,6 +7,7 @@ from fastapi import Depends, FastAPI, HTTPException, Query, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from pacs.errors import BadInput
 from services.control.handler import ControlHandler, ledger_object
 
 __all__ = ["make_app"]
@@ -47,6 +48,13 @@ def make_app(handler: ControlHandler, registry: CollectorRegistry, token: str) -
     async def stop() -> dict[str, Any]:
         await handler.stop("asked over HTTP")
         return await handler.overview()
+
+    @app.post("/v1/resets", dependencies=[Depends(authorised)], status_code=202)
+    async def reset(reason: Annotated[str, Query(max_length=1000)] = "asked over HTTP") -> dict[str, Any]:
+        try:
+            return {"reference_epoch": await handler.request_reset(reason)}
+        except BadInput as error:
+            raise HTTPException(409, str(error)) from error
 
     @app.get("/healthz")
     async def healthz() -> Response:

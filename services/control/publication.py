@@ -35,12 +35,14 @@ class Publication:
     Args:
         max_logprob_gap: largest |engine − learner| over the probe and all replicas, nats.
         phase_seconds: time of each phase.
+        version_steps: batches behind each of the last versions.
 
     """
 
     policy_version: int
     max_logprob_gap: float = 0.0
     phase_seconds: dict[str, float] = field(default_factory=dict)
+    version_steps: dict[int, int] = field(default_factory=dict)
 
 
 class Publisher:

@@ -10,6 +10,8 @@ from redis.asyncio import Redis
 
 __all__ = ["Phase", "RunState"]
 
+VERSIONS_KEPT = 256  # no group is in flight for longer than that many publications
+
 
 class Phase(enum.Enum):
     """Where a run is in its life."""
@@ -34,6 +36,7 @@ class RunState:
         self._client = client
         self._key = f"{{{run}}}:state"
         self._history = f"{{{run}}}:history"
+        self._versions = f"{{{run}}}:versions"
 
     async def phase(self) -> Phase:
         """The phase last written; STARTING at first."""
@@ -59,10 +62,41 @@ class RunState:
         """Batches the live weights were trained on."""
         return int(await self._get("step") or 0)
 
-    async def commit_version(self, policy_version: int, step: int, live_groups: int) -> None:
-        """Make a version the live one, with what it was trained on, in one write."""
-        values = {"policy_version": policy_version, "step": step, "live_groups": live_groups}
-        await self._client.hset(self._key, mapping=values)
+    async def commit_version(self, policy_version: int, step: int, live_groups: int, reference_epoch: int) -> None:
+        """Make a version the live one, with what it was trained on, in one step."""
+        values = {
+            "policy_version": policy_version,
+            "step": step,
+            "live_groups": live_groups,
+            "reference_epoch": reference_epoch,
+        }
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hset(self._key, mapping=values)
+        pipeline.hset(self._versions, str(policy_version), step)
+        pipeline.hdel(self._versions, str(policy_version - VERSIONS_KEPT))
+        await pipeline.execute()
+
+    async def version_steps(self) -> dict[int, int]:
+        """Batches behind each of the last versions."""
+        return {int(version): int(step) for version, step in (await self._client.hgetall(self._versions)).items()}
+
+    async def wanted_reset(self) -> tuple[int, str]:
+        """The reference epoch that was asked for last, and why; 0 at first."""
+        epoch, reason = await self._client.hmget(self._key, "wanted_epoch", "wanted_reason")
+        return int(epoch or 0), (reason or b"").decode()
+
+    async def want_reset(self, reference_epoch: int, reason: str) -> None:
+        """Remember a reset that the learner is to do, until a version of that epoch is live."""
+        await self._client.hset(self._key, mapping={"wanted_epoch": reference_epoch, "wanted_reason": reason})
+
+    async def evaluations_without_gain(self, accuracy: float, reference_epoch: int) -> int:
+        """Note an accuracy; returns how many in a row were no better than the best of this reference epoch."""
+        fields = ("best_epoch", "best_accuracy", "without_gain")
+        epoch, best, count = await self._client.hmget(self._key, *fields)
+        better = best is None or int(epoch) != reference_epoch or accuracy > float(best)
+        values = (reference_epoch, accuracy if better else float(best), 0 if better else int(count) + 1)
+        await self._client.hset(self._key, mapping=dict(zip(fields, values, strict=True)))
+        return int(values[2])
 
     async def evaluated_version(self) -> int:
         """Version evaluated last; 0 before the first evaluation."""

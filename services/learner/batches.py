@@ -41,6 +41,10 @@ class Batch:
     engine_logprobs_B: tuple[NDArray[np.float32], ...]
     truncated_B: NDArray[np.bool_]
 
+    def __len__(self) -> int:
+        """Number of sequences, B."""
+        return len(self.token_ids_B)
+
     @property
     def tokens_B(self) -> NDArray[np.int64]:
         """Length of each sequence."""

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,15 @@ class CheckpointState:
         step: batches trained.
         groups_trained: groups trained, in all.
         policy_version: version live when it was written.
+        reference_epoch: resets so far.
 
     """
 
-    step: int
-    groups_trained: int
-    policy_version: int
-    trained: TrainedSequences
+    step: int = 0
+    groups_trained: int = 0
+    policy_version: int = 0
+    reference_epoch: int = 0
+    trained: TrainedSequences = field(default_factory=TrainedSequences)
 
 
 class Checkpoints:
@@ -93,6 +95,7 @@ def _to_json(state: CheckpointState) -> dict[str, Any]:
         "step": state.step,
         "groups_trained": state.groups_trained,
         "policy_version": state.policy_version,
+        "reference_epoch": state.reference_epoch,
         "trained": state.trained.to_json(),
     }
 
@@ -102,6 +105,7 @@ def _from_json(value: dict[str, Any]) -> CheckpointState:
         step=int(value["step"]),
         groups_trained=int(value["groups_trained"]),
         policy_version=int(value["policy_version"]),
+        reference_epoch=int(value["reference_epoch"]),
         trained=TrainedSequences.from_json(value["trained"]),
     )
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,12 +17,13 @@ import torch  # noqa: TID253  # this file wraps it
 from numpy.typing import NDArray
 
 from pacs.algo import token_logprobs
-from pacs.errors import BadInput, CheckpointDamaged
+from pacs.errors import BadInput, CheckpointDamaged, ServiceFailed
 from pacs.runtime.config import RunConfig
 from pacs.transport.manifest import TensorMeta, plan_buckets
 from services.learner.batches import Batch, MicroBatch, pad, placeholder, plan_micro_batches, split_rows
 from services.learner.deepspeed_setup import initialize
 from services.learner.engine import SequenceLogprobs, StepOutcome
+from services.learner.reference import ReferenceSnapshot
 from services.learner.world import World
 from services.learner.zero import gradient_store
 
@@ -50,8 +52,7 @@ class _ResponseLogprobs(torch.nn.Module):
         column_N: torch.Tensor,
         target_N: torch.Tensor,
         temperature: float | None = None,
-        with_entropy: bool = False,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         hidden_bLD = self.policy.get_decoder()(
             input_ids=input_ids_bL, attention_mask=attention_mask_bL, use_cache=False
         ).last_hidden_state
@@ -61,8 +62,9 @@ class _ResponseLogprobs(torch.nn.Module):
             target_N,
             temperature=self._temperature if temperature is None else temperature,
             chunk_tokens=self._chunk_tokens,
-            with_entropy=with_entropy,
+            with_entropy=True,
         )
+        assert out.entropy_T is not None
         return out.logp_T, out.entropy_T
 
 
@@ -82,7 +84,9 @@ class DeepSpeedEngine:
         self._world = world
         self._gradients = gradient_store(engine)
         self._policy = engine.module.policy
-        self._optimizer_steps = 0
+        self._reference = _reference(config, self._policy, world)
+        self.at_reference = False
+        self._schedule_steps = 0
         self._dirty = False
         pad_id = self._policy.config.pad_token_id
         self._pad_token_id = 0 if pad_id is None else int(pad_id)
@@ -125,38 +129,48 @@ class DeepSpeedEngine:
 
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient."""
-        tokens: dict[int, NDArray[np.float32]] = {}
-        entropy_sum = 0.0
+        computed = _Computed()
         self._engine.eval()
         shares = split_rows(batch.tokens_B, rows, self._world.ranks)
         with torch.no_grad():
             for micro_batch in self._micro_batches(batch, shares, in_step=self.weights_divided, least=0):
-                logp_N, entropy_N = self._forward(micro_batch, with_entropy=True)
-                if len(micro_batch.rows):
-                    assert entropy_N is not None
-                    entropy_sum += float(entropy_N.sum())
-                    tokens.update(_by_row(micro_batch, logp_N.float().cpu().numpy()))
-        tokens = self._collect(batch, shares, tokens)
-        entropy_sum = self._world.total(entropy_sum)
-        empty = np.zeros(0, dtype=np.float32)
-        return SequenceLogprobs(
-            tuple(tokens.get(int(row), empty) for row in rows),
-            entropy_sum / max(1, int(batch.response_tokens_B[rows].sum())),
-        )
+                computed.add(micro_batch, *self._forward(micro_batch))
+        return self._collected(batch, rows, shares, computed)
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
-        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`."""
+    def take_reference(self) -> None:
+        """Make the reference what the policy is now."""
+        if self._reference is not None:
+            self._reference.take()
+        self.at_reference = True
+
+    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+        """Log-probs under the reference of each part's rows.
+
+        Raises:
+            ServiceFailed: no reference is kept: `algorithm.reference` is batch.
+
+        """
+        if self._reference is None:
+            raise ServiceFailed("a reference is kept only where algorithm.reference is not batch; set it")
+        with self._reference.in_place():
+            return [self.logprobs(batch, rows) for rows in parts]
+
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
+        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`; returns their logp."""
         self._engine.train()
         in_step = self._config.learner.zero_stage >= 2  # gradients are reduced in every backward pass
         shares = split_rows(batch.tokens_B, rows, self._world.ranks)
+        computed = _Computed()
         for micro_batch in self._micro_batches(batch, shares, in_step=in_step, least=1):
-            logp_N, _ = self._forward(micro_batch)
+            logp_N, entropy_N = self._forward(micro_batch)
+            computed.add(micro_batch, logp_N, entropy_N)
             own_N = coefficient_N[batch.places(micro_batch.rows)] if len(micro_batch.rows) else np.zeros(1)
             # DeepSpeed averages over the ranks; the loss is normalised by the step's own count already.
             weight_N = torch.as_tensor(own_N * self._world.ranks, device=logp_N.device)
             self._engine.set_gradient_accumulation_boundary(False)
             self._engine.backward((logp_N * weight_N.to(logp_N.dtype)).sum())
         self._dirty = True
+        return self._collected(batch, rows, shares, computed)
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient, unless it is not finite."""
@@ -171,8 +185,9 @@ class DeepSpeedEngine:
             return StepOutcome(norm, applied=False, learning_rate=rate)
         self._clip(norm)
         self._engine.step()
-        self._optimizer_steps += 1
+        self._schedule_steps += 1
         self._dirty = False
+        self.at_reference = False
         return StepOutcome(norm, applied=True, learning_rate=rate)
 
     def discard_gradient(self) -> None:
@@ -180,11 +195,12 @@ class DeepSpeedEngine:
         self._gradients.clear()
         self._dirty = False
 
-    def reset_optimizer(self) -> None:
-        """Make the optimizer as freshly built around the current weights, warm-up included."""
+    def reset_optimizer(self, *, warm_up: bool) -> None:
+        """Make the optimizer as freshly built around the current weights; the schedule too, if it is to `warm_up`."""
         self.discard_gradient()
         self._gradients.rebuild_state()
-        self._optimizer_steps = 0
+        if warm_up:
+            self._schedule_steps = 0
 
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs at temperature 1 of tokens 1…T-1."""
@@ -230,8 +246,14 @@ class DeepSpeedEngine:
 
     def save(self, directory: Path) -> None:
         """Write model, optimizer, schedule and random state; when it returns, every rank's files are there."""
-        client_state = {"optimizer_steps": self._optimizer_steps, "torch_rng": torch.get_rng_state()}
+        client_state = {
+            "schedule_steps": self._schedule_steps,
+            "at_reference": self.at_reference,
+            "torch_rng": torch.get_rng_state(),
+        }
         self._engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state=client_state)
+        if self._reference is not None:
+            self._reference.save(directory)
         if self._world.rank == 0:
             (directory / LAYOUT_FILE).write_text(json.dumps(self._layout(), indent=1))
         self._world.barrier()
@@ -240,8 +262,11 @@ class DeepSpeedEngine:
         """Read what `save` wrote; raises as `check_layout` does."""
         self.check_layout(directory)
         _, client_state = self._engine.load_checkpoint(str(directory), tag=STATE_TAG)
-        self._optimizer_steps = int(client_state["optimizer_steps"])
+        self._schedule_steps = int(client_state["schedule_steps"])
+        self.at_reference = bool(client_state["at_reference"])
         torch.set_rng_state(client_state["torch_rng"])
+        if self._reference is not None and not self._reference.load(directory):
+            self.take_reference()  # the run so far had the batch's own policy for a reference
         self.discard_gradient()
 
     def export(self, directory: Path) -> None:
@@ -298,20 +323,25 @@ class DeepSpeedEngine:
                 "the export"
             )
 
-    def _collect(
-        self, batch: Batch, shares: Sequence[NDArray[np.int64]], tokens: dict[int, NDArray[np.float32]]
-    ) -> dict[int, NDArray[np.float32]]:
-        """All rows' tokens on rank 0."""
-        if self._world.ranks == 1:
-            return tokens
-        mine = [tokens[int(row)] for row in shares[self._world.rank]]
-        lengths = [int(batch.response_tokens_B[share].sum()) for share in shares]
-        parts = self._world.collect(np.concatenate([np.zeros(0, dtype=np.float32), *mine]), lengths)
-        if self._world.rank == 0:
-            for share, part in zip(shares, parts, strict=True):
-                ends = np.cumsum(batch.response_tokens_B[share])
-                tokens.update(zip(share.tolist(), np.split(part, ends)[:-1], strict=True))
-        return tokens
+    def _collected(
+        self, batch: Batch, rows: NDArray[np.int64], shares: Sequence[NDArray[np.int64]], computed: "_Computed"
+    ) -> SequenceLogprobs:
+        """Of all ranks' shares, whole on rank 0."""
+        tokens = computed.tokens
+        if self._world.ranks > 1:
+            mine = [tokens[int(row)] for row in shares[self._world.rank]]
+            lengths = [int(batch.response_tokens_B[share].sum()) for share in shares]
+            parts = self._world.collect(np.concatenate([np.zeros(0, dtype=np.float32), *mine]), lengths)
+            if self._world.rank == 0:
+                for share, part in zip(shares, parts, strict=True):
+                    ends = np.cumsum(batch.response_tokens_B[share])
+                    tokens.update(zip(share.tolist(), np.split(part, ends)[:-1], strict=True))
+        entropy_sum = self._world.total(computed.entropy_sum)
+        empty = np.zeros(0, dtype=np.float32)
+        return SequenceLogprobs(
+            tuple(tokens.get(int(row), empty) for row in rows),
+            entropy_sum / max(1, int(batch.response_tokens_B[rows].sum())),
+        )
 
     def _micro_batches(
         self, batch: Batch, shares: Sequence[NDArray[np.int64]], *, in_step: bool, least: int
@@ -326,7 +356,7 @@ class DeepSpeedEngine:
         for _ in range(passes - len(mine)):
             yield placeholder(self._pad_token_id)
 
-    def _forward(self, micro_batch: MicroBatch, with_entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _forward(self, micro_batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         arrays = (
             micro_batch.input_ids_bL,
             micro_batch.attention_mask_bL,
@@ -335,7 +365,7 @@ class DeepSpeedEngine:
             micro_batch.target_N,
         )
         tensors = [torch.as_tensor(array, device=self._engine.device) for array in arrays]
-        logp_N, entropy_N = self._engine(*tensors, with_entropy=with_entropy)
+        logp_N, entropy_N = self._engine(*tensors)
         return logp_N, entropy_N
 
     def _global_norm(self) -> float:
@@ -350,7 +380,7 @@ class DeepSpeedEngine:
 
     def _set_learning_rate(self) -> float:
         settings = self._config.learner
-        warm = min(1.0, (self._optimizer_steps + 1) / settings.warmup_steps) if settings.warmup_steps else 1.0
+        warm = min(1.0, (self._schedule_steps + 1) / settings.warmup_steps) if settings.warmup_steps else 1.0
         for group in self._engine.optimizer.param_groups:
             group["lr"] = settings.learning_rate * warm
         return settings.learning_rate * warm
@@ -378,7 +408,32 @@ def _load_policy(config: RunConfig) -> Any:
     return policy
 
 
-def _by_row(micro_batch: MicroBatch, logp_N: NDArray[np.float32]) -> dict[int, NDArray[np.float32]]:
-    """Split a micro-batch's response log-probs by batch row; places are ordered by row."""
-    ends = np.searchsorted(micro_batch.row_N, np.arange(1, len(micro_batch.rows)))
-    return {int(row): part for row, part in zip(micro_batch.rows, np.split(logp_N, ends), strict=True)}
+def _reference(config: RunConfig, policy: Any, world: World) -> ReferenceSnapshot | None:
+    """Where the reference is not the policy at each batch's start; trained parameters only."""
+    if config.algorithm.name != "pacs" or config.algorithm.reference == "batch":
+        return None
+    parameters = {name: p for name, p in policy.named_parameters() if p.requires_grad}
+    return ReferenceSnapshot(
+        parameters,
+        rank=world.rank,
+        ranks=world.ranks,
+        divided=config.learner.zero_stage == 3,
+        offload=config.reset.offload,
+    )
+
+
+@dataclass
+class _Computed:
+    """What this rank's passes gave: log-probs of each row's response, and the sum of the entropies."""
+
+    tokens: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    entropy_sum: float = 0.0
+
+    def add(self, micro_batch: MicroBatch, logp_N: torch.Tensor, entropy_N: torch.Tensor) -> None:
+        """Take a micro-batch's; its places are ordered by row."""
+        if not len(micro_batch.rows):
+            return
+        ends = np.searchsorted(micro_batch.row_N, np.arange(1, len(micro_batch.rows)))
+        parts = np.split(logp_N.detach().float().cpu().numpy(), ends)
+        self.tokens.update(zip(micro_batch.rows.tolist(), parts, strict=True))
+        self.entropy_sum += float(entropy_N.sum())

@@ -1,6 +1,6 @@
 """What training asks of an engine; `deepspeed_engine.py` is the one that is shipped."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,9 +37,10 @@ class SequenceLogprobs:
         """Of all response tokens, one response after the other, nats."""
         return np.concatenate([np.zeros(0), *self.tokens_B])
 
-    def of(self, rows: NDArray[np.int64]) -> "SequenceLogprobs":
-        """Those of some responses; the entropy stays that of all."""
-        return SequenceLogprobs(tuple(self.tokens_B[row] for row in rows), self.entropy)
+    @classmethod
+    def zeros(cls, tokens_B: NDArray[np.int64]) -> "SequenceLogprobs":
+        """In place of log-probs that only differences are taken of, and those are 0."""
+        return cls(tuple(np.zeros(tokens, dtype=np.float32) for tokens in tokens_B), float("nan"))
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,8 @@ class TrainingEngine(Protocol):
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient; in the order of `rows`."""
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
-        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`.
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
+        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`; returns their log-probs.
 
         `coefficient_N` has all response tokens of the batch, row after row; `batch.places(rows)` finds those of some.
         """
@@ -82,8 +83,18 @@ class TrainingEngine(Protocol):
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs at temperature 1 of tokens 1…T-1, each given those before it: float32 [T-1], nats."""
 
-    def reset_optimizer(self) -> None:
-        """Make the optimizer as freshly built around the current weights, warm-up included."""
+    def reset_optimizer(self, *, warm_up: bool) -> None:
+        """Make the optimizer as freshly built around the current weights; the schedule too, if it is to `warm_up`."""
+
+    @property
+    def at_reference(self) -> bool:
+        """Whether the weights are the reference's: no step was applied since it was taken."""
+
+    def take_reference(self) -> None:
+        """Make the reference what the policy is now, π_ref := π_θ."""
+
+    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+        """Log-probs under the reference of each part's rows, each packed as `logprobs` packs them."""
 
     def manifest(self) -> list[TensorMeta]:
         """Names, dtypes and shapes of `named_tensors`, in its order."""

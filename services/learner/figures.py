@@ -8,19 +8,23 @@ from numpy.typing import NDArray
 
 from pacs.wire.groups import LabeledGroup
 from services.learner.batches import Batch
+from services.learner.engine import SequenceLogprobs
+from services.learner.objective import Signal
 
 if TYPE_CHECKING:
     from pacs.algo import Selection
 
-__all__ = ["batch_figures", "gap_to_engine", "score_figures"]
+__all__ = ["AtStart", "batch_figures", "drift_figures", "gap_to_engine", "mean_entropy", "score_figures"]
+
+AtStart = list[tuple[NDArray[np.int64], SequenceLogprobs]]
+"""Rows of the batch and their log-probs under the policy it began with; rows that no pass needed are missing."""
 
 
-def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: int) -> dict[str, Any]:
-    """Labels, lengths and staleness of a batch."""
+def batch_figures(groups: Sequence[LabeledGroup], batch: Batch) -> dict[str, Any]:
+    """Labels and lengths of a batch."""
     label_PG = batch.label_B.reshape(-1, batch.group_size)
     valid_PG = batch.valid_B.reshape(-1, batch.group_size)
     correct_P, judged_P = (label_PG * valid_PG).sum(1), valid_PG.sum(1)
-    staleness = np.array([policy_version - g.group.oldest_version for g in groups])
     judged = int(valid_PG.sum())
     return {
         "prompt_ids": [g.group.prompt.prompt_id for g in groups],
@@ -29,8 +33,6 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: 
         "response_tokens_mean": float(batch.response_tokens_B.mean()),
         "response_tokens_max": int(batch.response_tokens_B.max()),
         "truncated_share": float(batch.truncated_B.mean()),
-        "staleness_mean": float(staleness.mean()),
-        "staleness_max": int(staleness.max()),
         "uniform_share": float(np.mean((correct_P == 0) | (correct_P == judged_P))),
         "invalid_share": float(1.0 - valid_PG.mean()),
         "groups": {
@@ -41,13 +43,11 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch, policy_version: 
     }
 
 
-def score_figures(
-    scores: Sequence[NDArray[np.float64]], selection: "Selection", length_B: NDArray[np.int64]
-) -> dict[str, Any]:
-    """The scores as a classifier's: by label, calibration, Brier, AUC, saturation, slope against length.
+def score_figures(signals: Sequence[Signal], selection: "Selection", length_B: NDArray[np.int64]) -> dict[str, Any]:
+    """The scores as a classifier's: by label, calibration, Brier, AUC, saturation, slope against length; weights.
 
     Args:
-        scores: ψ of the sequences of each optimizer step, in the order of the batch; empty if there is no classifier.
+        signals: of each optimizer step, in the order of the batch; without scores if there is no classifier.
         selection: which of the batch's sequences count, and under which label.
         length_B: response tokens.
 
@@ -56,7 +56,8 @@ def score_figures(
 
     from pacs.algo import area_under_curve, brier, calibration_error, length_slope, saturated_share
 
-    score_B = np.concatenate(scores) if scores else np.full(len(length_B), np.nan)
+    score_B = _joined([signal.score_b for signal in signals], len(length_B))
+    weight_B = _joined([signal.weight_b for signal in signals], len(length_B))
     label_B = selection.label_B.numpy()
     scored_B = selection.trained_B.numpy() & np.isfinite(score_B)  # a score that is not: its step was skipped
     if not scored_B.any():
@@ -68,6 +69,8 @@ def score_figures(
         "score_correct_mean": float(score_B[correct_B].mean()) if correct_B.any() else None,
         "score_wrong_mean": float(score_B[wrong_B].mean()) if wrong_B.any() else None,
         "score_abs_max": float(np.abs(score_B[scored_B]).max()),
+        "class_weight_min": float(weight_B[scored_B].min()),
+        "class_weight_max": float(weight_B[scored_B].max()),
         "calibration_error": _number(calibration_error(score, label)),
         "brier": _number(brier(score, label)),
         "auc": _number(area_under_curve(score, label)),
@@ -76,21 +79,48 @@ def score_figures(
     }
 
 
-def gap_to_engine(
-    groups: Sequence[LabeledGroup], learner_tokens_B: Sequence[NDArray[np.float32]], policy_version: int
-) -> float | None:
+def drift_figures(
+    log_ratios: Sequence[NDArray[np.float64]], selection: "Selection", length_B: NDArray[np.int64]
+) -> dict[str, Any]:
+    """How far the policy was from the reference, mean |log π_θ − log π_ref| per token, nats."""
+    import torch
+
+    from pacs.algo import drift_per_token
+
+    log_ratio_B = np.concatenate(log_ratios)
+    counted_B = selection.trained_B.numpy() & np.isfinite(log_ratio_B)
+    drift = drift_per_token(torch.from_numpy(log_ratio_B[counted_B]), torch.from_numpy(length_B[counted_B]))
+    return {"drift": _number(drift)}
+
+
+def mean_entropy(at_start: AtStart) -> float | None:
+    """Of the predicted distributions, nats per token, over all rows that were computed; None where none was."""
+    tokens = sum(len(logprobs.tokens_N) for _, logprobs in at_start)
+    total = sum(logprobs.entropy * len(logprobs.tokens_N) for _, logprobs in at_start)
+    return total / tokens if tokens and np.isfinite(total) else None
+
+
+def gap_to_engine(groups: Sequence[LabeledGroup], at_start: AtStart, policy_version: int) -> float | None:
     """Largest |engine − learner| log-prob over tokens sampled by the very weights the learner holds, nats.
 
     None where every token came from older weights: then the two are meant to differ.
     """
     gaps = []
     completions = [c for g in groups for c in g.group.completions]
-    for completion, learner_tokens in zip(completions, learner_tokens_B, strict=True):
-        for span in completion.versions:
-            if span.policy_version == policy_version and span.end > span.start:
-                engine, learner = completion.logprobs[span.start : span.end], learner_tokens[span.start : span.end]
-                gaps.append(float(np.max(np.abs(engine - learner))))
+    for rows, logprobs in at_start:
+        for row, learner_tokens in zip(rows.tolist(), logprobs.tokens_B, strict=True):
+            completion = completions[row]
+            for span in completion.versions:
+                if span.policy_version == policy_version and span.end > span.start:
+                    engine, learner = completion.logprobs[span.start : span.end], learner_tokens[span.start : span.end]
+                    gaps.append(float(np.max(np.abs(engine - learner))))
     return max(gaps, default=None)
+
+
+def _joined(parts: Sequence[NDArray[Any] | None], length: int) -> NDArray[Any]:
+    """The steps' arrays end to end; NaN where there are none."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if known else np.full(length, np.nan)
 
 
 def _number(value: Any) -> float | None:

@@ -1,7 +1,8 @@
 """One batch of labelled groups in, optimizer steps and the figures of the batch out. Knows no Redis and no DeepSpeed.
 
 Two passes (docs/algorithm.md): log-probs without gradient give each token's coefficient c = ∂L/∂logp; the gradient is
-then that of Σ c·logp in any micro-batches. Where the policy is still that of the batch's start, one pass serves both.
+then that of Σ c·logp in any micro-batches. The first pass is left out where only differences of log-probs enter the
+coefficients and all of them are 0: in the first optimizer step after the reference was taken.
 """
 
 import time
@@ -17,8 +18,16 @@ from pacs.runtime.config import RunConfig
 from pacs.wire.groups import LabeledGroup
 from services.learner.batches import Batch, make_batch
 from services.learner.engine import SequenceLogprobs, StepOutcome, TrainingEngine
-from services.learner.figures import batch_figures, gap_to_engine, score_figures
-from services.learner.objective import make_objective
+from services.learner.figures import (
+    AtStart,
+    batch_figures,
+    drift_figures,
+    gap_to_engine,
+    mean_entropy,
+    score_figures,
+)
+from services.learner.noise import NoiseFloor
+from services.learner.objective import Signal, StepLogprobs, make_objective
 
 if TYPE_CHECKING:
     from pacs.algo import Selection
@@ -26,13 +35,24 @@ if TYPE_CHECKING:
 __all__ = ["LearnerHandler"]
 
 
+@dataclass(frozen=True)
+class _Minibatch:
+    """An optimizer step's rows, and what is known of them before the first step of the batch; None: not needed."""
+
+    rows: NDArray[np.int64]
+    old: SequenceLogprobs | None
+    reference: SequenceLogprobs | None
+
+
 @dataclass
 class _Progress:
-    """What accumulates over a batch's optimizer steps; no scores where the objective is no classifier."""
+    """What accumulates over a batch's optimizer steps."""
 
     outcomes: list[StepOutcome] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    scores: list[NDArray[np.float64]] = field(default_factory=list)
+    signals: list[Signal] = field(default_factory=list)
+    log_ratios: list[NDArray[np.float64]] = field(default_factory=list)
+    at_start: AtStart = field(default_factory=list)
+    moved: bool = False  # whether the policy is no longer that of the batch's start
 
 
 class LearnerHandler:
@@ -48,6 +68,8 @@ class LearnerHandler:
         self._config = config
         self._engine = engine
         self._objective = make_objective(config)
+        self._snapshot = self._objective.has_reference and config.algorithm.reference != "batch"
+        self._noise = NoiseFloor(engine, config)
         self._skipped_in_a_row = 0
 
     def train(self, groups: Sequence[LabeledGroup], policy_version: int) -> dict[str, Any]:
@@ -55,7 +77,7 @@ class LearnerHandler:
 
         Args:
             groups: ordered by sequence number.
-            policy_version: the version the weights are at now, for staleness.
+            policy_version: the version the weights are at now: tokens it sampled show the gap to the engine.
 
         Raises:
             ServiceFailed: too many steps in a row were not finite; names the groups.
@@ -63,58 +85,84 @@ class LearnerHandler:
         """
         batch = make_batch(groups)
         started = time.monotonic()
+        noise_floor = self._noise.measured_once(batch)
         selection = self._objective.select(batch)
-        old = self._engine.logprobs(batch, np.arange(len(batch.label_B)))
-        passed = time.monotonic()
         progress = _Progress()
-        for rows in self._minibatches(batch):
-            self._optimizer_step(batch, selection, rows, old, progress)
+        minibatches = self._before_the_first_step(batch, progress)
+        passed = time.monotonic()
+        for minibatch in minibatches:
+            self._optimizer_step(batch, selection, minibatch, progress)
         self._stop_if_not_finite(groups, progress)
         return {
-            **batch_figures(groups, batch, policy_version),
-            **score_figures(progress.scores, selection, batch.response_tokens_B),
+            **batch_figures(groups, batch),
+            **score_figures(progress.signals, selection, batch.response_tokens_B),
+            **drift_figures(progress.log_ratios, selection, batch.response_tokens_B),
+            "entropy": mean_entropy(progress.at_start),
             "trained_completions": int(selection.trained_B.sum()),
-            "loss": float(np.mean(progress.losses)),
+            "loss": float(np.mean([signal.loss for signal in progress.signals])),
             "grad_norm": float(np.mean([o.grad_norm for o in progress.outcomes])),
             "learning_rate": progress.outcomes[-1].learning_rate,
             "skipped": not any(o.applied for o in progress.outcomes),
-            "entropy": old.entropy,
-            "logprob_gap_max": gap_to_engine(groups, old.tokens_B, policy_version),
+            "logprob_gap_max": gap_to_engine(groups, progress.at_start, policy_version),
+            "noise_floor": noise_floor,
             "seconds": {"logprobs": passed - started, "update": time.monotonic() - passed},
         }
+
+    def _before_the_first_step(self, batch: Batch, progress: _Progress) -> list[_Minibatch]:
+        """The optimizer steps, with the log-probs that can only be computed now."""
+        parts = self._minibatches(batch)
+        fresh = not self._snapshot or self._engine.at_reference
+        old = [self._old(batch, rows, fresh=fresh, first=n == 0) for n, rows in enumerate(parts)]
+        reference = old if fresh else self._engine.reference_logprobs(batch, parts)
+        progress.at_start += [(rows, known) for rows, known in zip(parts, old, strict=True) if known is not None]
+        return [_Minibatch(*of_part) for of_part in zip(parts, old, reference, strict=True)]
+
+    def _old(self, batch: Batch, rows: NDArray[np.int64], *, fresh: bool, first: bool) -> SequenceLogprobs | None:
+        """Log-probs of the batch's start; None where nothing will read them."""
+        objective = self._objective
+        if first:
+            needed = objective.reads_start or not fresh
+        else:
+            needed = objective.reads_old or (fresh and objective.has_reference)
+        return self._engine.logprobs(batch, rows) if needed else None
 
     def _minibatches(self, batch: Batch) -> list[NDArray[np.int64]]:
         """Rows of each optimizer step: whole groups, so that every group's scores come from one policy."""
         per_step = (self._config.learner.minibatch_groups or self._config.run.groups_per_step) * batch.group_size
-        rows = np.arange(len(batch.label_B))
+        rows = np.arange(len(batch))
         return [rows[start : start + per_step] for start in range(0, len(rows), per_step)]
 
-    def _optimizer_step(
-        self,
-        batch: Batch,
-        selection: "Selection",
-        rows: NDArray[np.int64],
-        old_B: SequenceLogprobs,
-        progress: _Progress,
-    ) -> None:
-        moved = any(outcome.applied for outcome in progress.outcomes)
-        old_b = old_B.of(rows)
-        policy_b = self._engine.logprobs(batch, rows) if moved else old_b
-        signal = self._objective(policy_b, old_b, batch, selection, rows)
-        progress.losses.append(signal.loss)
-        if signal.score_b is not None:
-            progress.scores.append(signal.score_b)
-        coefficient_N = np.zeros(int(batch.response_tokens_B.sum()))
-        coefficient_N[batch.places(rows)] = signal.coefficient_n
-        row_n = np.repeat(rows, batch.response_tokens_B[rows])
-        contributing = np.unique(row_n[signal.coefficient_n != 0])
+    def _optimizer_step(self, batch: Batch, selection: "Selection", minibatch: _Minibatch, progress: _Progress) -> None:
+        rows = minibatch.rows
+        logprobs = self._logprobs(batch, minibatch, progress)
+        signal = self._objective(logprobs, batch, selection, rows)
+        progress.signals.append(signal)
+        progress.log_ratios.append(logprobs.log_ratio_b)
         if not np.all(np.isfinite(signal.coefficient_n)):
             self._engine.discard_gradient()
             progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=0.0))
             return
+        row_n = np.repeat(rows, batch.response_tokens_B[rows])
+        contributing = np.unique(row_n[signal.coefficient_n != 0])
         if len(contributing):
-            self._engine.backward(batch, contributing, coefficient_N)
-        progress.outcomes.append(self._engine.step())
+            coefficient_N = np.zeros(int(batch.response_tokens_B.sum()))
+            coefficient_N[batch.places(rows)] = signal.coefficient_n
+            computed = self._engine.backward(batch, contributing, coefficient_N)
+            if minibatch.old is None and not progress.moved:
+                progress.at_start.append((contributing, computed))
+        outcome = self._engine.step()
+        progress.outcomes.append(outcome)
+        progress.moved |= bool(len(contributing)) and outcome.applied
+
+    def _logprobs(self, batch: Batch, minibatch: _Minibatch, progress: _Progress) -> StepLogprobs:
+        if minibatch.old is None and not progress.outcomes:  # all differences are 0, whatever the log-probs are
+            policy = SequenceLogprobs.zeros(batch.response_tokens_B[minibatch.rows])
+        elif minibatch.old is not None and not progress.moved:
+            policy = minibatch.old
+        else:
+            policy = self._engine.logprobs(batch, minibatch.rows)
+        old = minibatch.old or policy
+        return StepLogprobs(policy, old, minibatch.reference or old)
 
     def _stop_if_not_finite(self, groups: Sequence[LabeledGroup], progress: _Progress) -> None:
         for outcome in progress.outcomes:

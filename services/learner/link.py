@@ -152,6 +152,10 @@ class LearnerLink:
         """Set a group aside that cannot be read."""
         self._call(self._streams.dead_letter(Stream.LABELED, delivery, reason))
 
+    def admit_again(self, entry_id: str, prompt: bytes, reason: str) -> None:
+        """Drop a group and admit its prompt again, in one step."""
+        self._call(self._streams.admit_again(Stream.LABELED, entry_id, prompt, reason))
+
     def taken(self, groups: int) -> None:
         """Make room: the training thread has taken groups off the queue for good."""
         for _ in range(groups):

@@ -11,6 +11,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -18,7 +19,7 @@ from google.protobuf.message import DecodeError
 from pacs.errors import DeadlineExceeded, PacsError, ServiceFailed
 from pacs.pb import control_pb2 as pb
 from pacs.runtime.config import RunConfig
-from pacs.wire.groups import LabeledGroup, decode_labeled_group
+from pacs.wire.groups import LabeledGroup, decode_labeled_group, encode_prompt
 from services.learner.checkpoints import Checkpoints, CheckpointState
 from services.learner.engine import TrainingEngine
 from services.learner.handler import LearnerHandler
@@ -34,12 +35,14 @@ from services.learner.link import (
 )
 from services.learner.metrics import LearnerMetrics
 from services.learner.publication import WeightSender, manifest_message
-from services.learner.trained import TrainedSequences
+from services.learner.resets import ResetSchedule
+from services.learner.staleness import staleness
 
 __all__ = ["TrainLoop"]
 
 EVENT_SECONDS = 1.0  # longest sleep between looks at a deadline
 PHASES = 5  # of a publication, each with its own deadline
+STALE = "stale"  # why a group is dropped
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +81,9 @@ class TrainLoop:
         self._checkpoints = checkpoints
         self._metrics = metrics
         self._export = export
-        self._state = CheckpointState(step=0, groups_trained=0, policy_version=0, trained=TrainedSequences())
+        self._resets = ResetSchedule(config)
+        self._state = CheckpointState()
+        self._version_steps: dict[int, int] = {}
         self._waiting: dict[str, LabeledGroup] = {}
         self._unacknowledged: list[str] = []
         self._publication: PublicationEnded | None = None
@@ -114,6 +119,7 @@ class TrainLoop:
     def _restore(self) -> None:
         found = self._checkpoints.newest()
         if found is None:
+            self._engine.take_reference()
             return
         path, self._state = found
         self._engine.load(path)
@@ -122,27 +128,45 @@ class TrainLoop:
     def _train(self, batch: Mapping[str, LabeledGroup]) -> None:
         began = time.monotonic()
         groups = sorted(batch.values(), key=lambda g: g.group.prompt.sequence)
+        ages = [self._staleness(labeled) for labeled in groups]
         figures = self._handler.train(groups, self._metrics.version)
+        figures.update(staleness_mean=sum(ages) / len(ages), staleness_max=max(ages))
         seconds = {"wait": self._waited, **figures.pop("seconds")}
         self._state.trained.add(g.group.prompt.sequence for g in groups)
-        self._state = CheckpointState(
+        self._state = replace(
+            self._state,
             step=self._state.step + 1,
             groups_trained=self._state.groups_trained + len(groups),
             policy_version=self._metrics.version,
-            trained=self._state.trained,
         )
         self._unacknowledged += batch
         self._link.taken(len(groups))
         with _timed(seconds, "checkpoint"):
-            if self._state.step % self._config.learner.checkpoint_every_steps == 0:
+            figures["reset"] = self._reset_if_due(figures)
+            if figures["reset"] or self._state.step % self._config.learner.checkpoint_every_steps == 0:
                 self._checkpoint()
                 self._acknowledge()
         with _timed(seconds, "publish"):
             self._publish()
         self._report(figures, seconds, time.monotonic() - began + seconds["wait"])
 
+    def _reset_if_due(self, figures: Mapping[str, Any]) -> str:
+        """Replace the reference and renew the optimizer; a checkpoint must follow before anybody hears of it."""
+        reason = self._resets.due(self._state.step, self._state.reference_epoch, figures)
+        if reason:
+            self._engine.take_reference()
+            if self._config.reset.optimizer:
+                self._engine.reset_optimizer(warm_up=self._config.reset.warm_up)
+            self._state = replace(self._state, reference_epoch=self._state.reference_epoch + 1)
+            logger.info("reset %d after step %d: %s", self._state.reference_epoch, self._state.step, reason)
+        return reason
+
+    def _staleness(self, labeled: LabeledGroup) -> int:
+        return staleness(labeled.group, self._state.step, self._version_steps)
+
     def _report(self, figures: dict[str, Any], seconds: dict[str, float], total_seconds: float) -> None:
         figures["policy_version"] = self._metrics.version
+        figures["reference_epoch"] = self._state.reference_epoch
         figures["tokens_per_second"] = figures["tokens"] / total_seconds
         figures["seconds"] = {phase: round(value, 4) for phase, value in seconds.items()}
         self._metrics.show_step(figures)
@@ -162,9 +186,9 @@ class TrainLoop:
             self._unacknowledged = []
 
     def _collect(self) -> dict[str, LabeledGroup]:
-        """The oldest groups, as many as a batch has; empty when stopping."""
+        """The groups of a batch; empty when stopping."""
         wanted, began = self._config.run.groups_per_step, time.monotonic()
-        while len(self._waiting) < wanted and not self._stopping:
+        while not (batch := self._ready()) and not self._stopping:
             missing = wanted - len(self._waiting)
             self._link.waiting_for = f"{missing} of {wanted} labelled groups"
             if time.monotonic() - began > self._config.learner.batch_wait_seconds:
@@ -172,11 +196,39 @@ class TrainLoop:
             self._take(self._link.next_event(EVENT_SECONDS))
         self._link.waiting_for = ""
         self._waited = time.monotonic() - began
-        oldest_first = sorted(self._waiting.items(), key=lambda item: item[1].group.prompt.sequence)
-        taken = dict(oldest_first[:wanted])
-        for entry_id in taken:
+        for entry_id in batch:
             del self._waiting[entry_id]
-        return taken
+        return batch
+
+    def _ready(self) -> dict[str, LabeledGroup]:
+        """The oldest groups, as many as a batch has, or none yet; those too old to train on are sampled anew."""
+        wanted = self._config.run.groups_per_step
+        while len(self._waiting) >= wanted:
+            oldest = sorted(self._waiting.items(), key=lambda item: item[1].group.prompt.sequence)[:wanted]
+            stale = [entry_id for entry_id, g in oldest if self._staleness(g) > self._config.run.max_staleness]
+            if not stale:
+                return dict(oldest)
+            for entry_id in stale:
+                self._sample_anew(entry_id, self._waiting.pop(entry_id))
+        return {}
+
+    def _sample_anew(self, entry_id: str, labeled: LabeledGroup) -> None:
+        """Drop a stale group and admit its prompt again, in one step."""
+        logger.warning(
+            "group %d is %d batches behind, run.max_staleness is %d: its prompt is admitted again",
+            labeled.group.prompt.sequence,
+            self._staleness(labeled),
+            self._config.run.max_staleness,
+        )
+        prompt = replace(
+            labeled.group.prompt,
+            policy_version=self._metrics.version,
+            reference_epoch=self._state.reference_epoch,
+            admitted_at=time.time(),
+        )
+        self._link.admit_again(entry_id, encode_prompt(prompt), STALE)
+        self._link.taken(1)
+        self._metrics.count_stale()
 
     def _publish(self) -> None:
         """Make the weights live, trying again over a fresh communicator where it fails."""
@@ -187,6 +239,7 @@ class TrainLoop:
                 return
             if ended.reply is not None:
                 self._metrics.version = ended.reply.policy_version
+                self._version_steps = dict(ended.reply.version_steps)
                 return
             said = ended.error
             logger.error("publication attempt %d of %d: %s", attempt, attempts, said)
@@ -204,6 +257,7 @@ class TrainLoop:
             groups_trained=self._state.groups_trained,
             tensors=manifest_message(self._sender.manifest()),
             bucket_bytes=settings.bucket_bytes,
+            reference_epoch=self._state.reference_epoch,
         )
         self._link.publish(request, deadline)
         while (ended := self._ended()) is None and not self._stopping:  # the call has the deadline
@@ -258,7 +312,12 @@ class TrainLoop:
         if not event.reply.set_running_or_notify_cancel():  # nobody waits for the result any more
             return
         try:
-            event.reply.set_result(self._sender.carry_out(event.command))
+            if event.command.WhichOneof("command") == "reset":
+                asked = event.command.reset
+                self._resets.request(asked.reference_epoch, asked.reason)
+                event.reply.set_result(pb.CommandResult())
+            else:
+                event.reply.set_result(self._sender.carry_out(event.command))
         except PacsError as error:
             event.reply.set_exception(error)
 

@@ -23,6 +23,13 @@ _GAUGES = {
     "score_wrong_mean": ("pacs_score_wrong_mean", "Mean psi of wrong completions"),
     "logprob_gap_max": ("pacs_logprob_gap_nats", "Largest engine-learner log-prob gap of the last batch's tokens"),
     "length_slope": ("pacs_score_length_slope", "Slope of psi against response length"),
+    "saturated_share": ("pacs_score_saturated_ratio", "Share of scores whose sigmoid is flat, slope below 1e-3"),
+    "drift": ("pacs_reference_drift_nats", "Mean |log pi - log pi_ref| per response token of the last batch"),
+    "noise_floor": ("pacs_score_noise_floor", "Largest |psi| of an untouched policy, measured on the first batch"),
+    "class_weight_min": ("pacs_class_weight_min", "Smallest class weight in the last batch"),
+    "class_weight_max": ("pacs_class_weight_max", "Largest class weight in the last batch"),
+    "uniform_share": ("pacs_learner_uniform_ratio", "Share of groups that have one label in the last batch"),
+    "reference_epoch": ("pacs_learner_reference_epoch", "Resets so far"),
     "truncated_share": ("pacs_learner_truncated_ratio", "Share of completions cut at the length limit"),
 }
 
@@ -33,7 +40,7 @@ class LearnerMetrics:
     Args:
         registry: of this process.
         run: name of the run.
-        max_staleness: the run's limit, versions.
+        max_staleness: the run's limit, batches.
 
     """
 
@@ -53,8 +60,8 @@ class LearnerMetrics:
             "pacs_learner_last_step_timestamp_seconds", "When the last batch ended", ["run"], registry=registry
         ).labels(run)
         self._staleness = Histogram(
-            "pacs_learner_group_staleness_versions",
-            "Versions between sampling and training",
+            "pacs_learner_group_staleness_batches",
+            "Batches between sampling and training",
             ["run"],
             buckets=STALENESS_BUCKETS,
             registry=registry,
@@ -62,7 +69,10 @@ class LearnerMetrics:
         self._seconds = Gauge(
             "pacs_learner_phase_seconds", "Time of the last batch by phase", ["run", "phase"], registry=registry
         )
-        Gauge("pacs_learner_max_staleness_versions", "Limit", ["run"], registry=registry).labels(run).set(max_staleness)
+        Gauge("pacs_learner_max_staleness_batches", "Limit", ["run"], registry=registry).labels(run).set(max_staleness)
+        self._stale = Counter(
+            "pacs_learner_stale_groups", "Groups too old to train on, sampled anew", ["run"], registry=registry
+        ).labels(run)
         self._version = Gauge(
             "pacs_learner_policy_version", "Version published last", ["run"], registry=registry
         ).labels(run)
@@ -77,6 +87,10 @@ class LearnerMetrics:
     def version(self, value: int) -> None:
         self._published = value
         self._version.set(value)
+
+    def count_stale(self) -> None:
+        """A group was too old."""
+        self._stale.inc()
 
     def show_step(self, figures: Mapping[str, Any]) -> None:
         """Show one batch's figures."""

@@ -17,7 +17,28 @@ from services.learner.engine import SequenceLogprobs
 if TYPE_CHECKING:
     from pacs.algo import Selection
 
-__all__ = ["Objective", "Signal", "make_objective"]
+__all__ = ["Objective", "Signal", "StepLogprobs", "make_objective"]
+
+
+@dataclass(frozen=True)
+class StepLogprobs:
+    """Log-probs of an optimizer step's responses, in one packing.
+
+    Args:
+        policy_b: now.
+        old_b: at the start of the batch.
+        reference_b: under the reference.
+
+    """
+
+    policy_b: SequenceLogprobs
+    old_b: SequenceLogprobs
+    reference_b: SequenceLogprobs
+
+    @property
+    def log_ratio_b(self) -> NDArray[np.float64]:
+        """log π_θ − log π_ref of each response, nats."""
+        return self.policy_b.sum_B - self.reference_b.sum_B
 
 
 @dataclass(frozen=True)
@@ -27,24 +48,39 @@ class Signal:
     Args:
         coefficient_n: ∂L/∂logp of each response token.
         score_b: ψ of each sequence; None where the objective is no classifier.
+        weight_b: the class weight of each sequence, 0 where it does not count; None likewise.
 
     """
 
     loss: float
     coefficient_n: NDArray[np.float64]
-    score_b: NDArray[np.float64] | None
+    score_b: NDArray[np.float64] | None = None
+    weight_b: NDArray[np.float32] | None = None
 
 
 class Objective(Protocol):
-    """What is optimised."""
+    """What is optimised.
+
+    Where the policy is still the one of the batch's start and the reference, most coefficients follow from labels
+    alone: only differences of log-probs enter them, and those are 0. Then nothing need be computed beforehand.
+
+    Args:
+        reads_start: even there it needs log-probs, not only their differences.
+        reads_old: needs log-probs of the batch's start where the policy has moved since, or is not the reference.
+        has_reference: needs log-probs of a reference.
+
+    """
+
+    reads_start: bool
+    reads_old: bool
+    has_reference: bool
 
     def select(self, batch: Batch) -> "Selection":
         """Decide which sequences take part, and under which label; from labels alone."""
 
     def __call__(
         self,
-        policy_b: SequenceLogprobs,
-        old_b: SequenceLogprobs,
+        logprobs: StepLogprobs,
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
@@ -52,8 +88,7 @@ class Objective(Protocol):
         """Compute the step's signal.
 
         Args:
-            policy_b: log-probs of the step's responses now.
-            old_b: the same at the start of the batch.
+            logprobs: of the step's responses.
             batch: the whole batch.
             selection: of the whole batch, from `select`.
             rows: the step's rows of the batch, whole groups.
@@ -69,18 +104,20 @@ def make_objective(config: RunConfig) -> Objective:
 
 
 class _Pacs:
-    """The classifier; its reference is the policy at the start of the batch."""
+    """The classifier."""
 
     def __init__(self, algorithm: AlgorithmSection) -> None:
         self._algorithm = algorithm
+        self.has_reference = algorithm.log_ratio == "log_ratio"
+        self.reads_old = algorithm.importance_cap > 0
+        self.reads_start = self.reads_old or not self.has_reference
 
     def select(self, batch: Batch) -> "Selection":
         return _select(batch, self._algorithm, dropped_labels_count=False)
 
     def __call__(
         self,
-        policy_b: SequenceLogprobs,
-        old_b: SequenceLogprobs,
+        logprobs: StepLogprobs,
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
@@ -91,8 +128,8 @@ class _Pacs:
 
         settings, length_b = self._algorithm, batch.response_tokens_B[rows]
         tensors = (
-            torch.from_numpy(policy_b.sum_B),
-            torch.from_numpy(old_b.sum_B) if settings.log_ratio == "log_ratio" else None,
+            torch.from_numpy(logprobs.policy_b.sum_B),
+            torch.from_numpy(logprobs.reference_b.sum_B) if self.has_reference else None,
             selection.label_B[rows],
             selection.trained_B[rows],
         )
@@ -109,15 +146,24 @@ class _Pacs:
         coefficient_b = coefficients(*tensors, **options, gradient=settings.gradient).numpy()
         if settings.importance_cap:
             engine_b = _engine(batch, rows).sum_B
-            coefficient_b = _weighted(coefficient_b, old_b.sum_B, engine_b, settings.importance_cap)
-        return Signal(float(loss.loss), np.repeat(coefficient_b, length_b), loss.score_PG.flatten().numpy())
+            coefficient_b = _weighted(coefficient_b, logprobs.old_b.sum_B, engine_b, settings.importance_cap)
+        return Signal(
+            float(loss.loss),
+            np.repeat(coefficient_b, length_b),
+            loss.score_PG.flatten().numpy(),
+            loss.weight_PG.flatten().numpy(),
+        )
 
 
 class _PolicyGradient:
-    """A baseline: an advantage of each sequence, and a loss of its actions."""
+    """A baseline: an advantage of each sequence, and a loss of its actions' ratios π_θ/π_old."""
+
+    has_reference = False
+    reads_old = True
 
     def __init__(self, algorithm: AlgorithmSection, max_response_tokens: int) -> None:
         self._algorithm = algorithm
+        self.reads_start = algorithm.importance_cap > 0
         self._max_response_tokens = max_response_tokens
 
     def select(self, batch: Batch) -> "Selection":
@@ -125,8 +171,7 @@ class _PolicyGradient:
 
     def __call__(
         self,
-        policy_b: SequenceLogprobs,
-        old_b: SequenceLogprobs,
+        logprobs: StepLogprobs,
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
@@ -151,7 +196,9 @@ class _PolicyGradient:
             clip_high=settings.clip_high,
         )
         by_token = baseline.level == "token"
-        policy, old, engine = (s.tokens_N if by_token else s.sum_B for s in (policy_b, old_b, engine_b))
+        policy, old, engine = (
+            s.tokens_N if by_token else s.sum_B for s in (logprobs.policy_b, logprobs.old_b, engine_b)
+        )
         row = torch.from_numpy(np.repeat(np.arange(len(rows)), length_b) if by_token else np.arange(len(rows)))
         old_tensor = torch.from_numpy(old)
         loss, gradient = differentiate(
@@ -160,7 +207,7 @@ class _PolicyGradient:
         coefficient = gradient.numpy()
         if settings.importance_cap:
             coefficient = _weighted(coefficient, old, engine, settings.importance_cap)
-        return Signal(float(loss), coefficient if by_token else np.repeat(coefficient, length_b), None)
+        return Signal(float(loss), coefficient if by_token else np.repeat(coefficient, length_b))
 
 
 def _select(batch: Batch, algorithm: AlgorithmSection, *, dropped_labels_count: bool) -> "Selection":

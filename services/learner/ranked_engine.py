@@ -5,7 +5,7 @@ followers wait for the next one and hold no collective open, so rank 0 may send 
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,11 +61,11 @@ class RankedEngine:
         self._agree_on(batch)
         return self._together(Order("logprobs", arrays={"rows": rows}), lambda: self._engine.logprobs(batch, rows))
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
-        """Accumulate the gradient of Σ coefficient · logp, each rank its own rows'."""
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
+        """Accumulate the gradient of Σ coefficient · logp, each rank its own rows'; returns their log-probs."""
         self._agree_on(batch)
         order = Order("backward", arrays={"rows": rows, "coefficient_N": coefficient_N})
-        self._together(order, lambda: self._engine.backward(batch, rows, coefficient_N))
+        return self._together(order, lambda: self._engine.backward(batch, rows, coefficient_N))
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient on all ranks, or on none."""
@@ -75,9 +75,26 @@ class RankedEngine:
         """Clear the accumulated gradient without a step."""
         self._together(Order("discard_gradient"), self._engine.discard_gradient)
 
-    def reset_optimizer(self) -> None:
-        """Make the optimizer as freshly built around the current weights, warm-up included."""
-        self._together(Order("reset_optimizer"), self._engine.reset_optimizer)
+    def reset_optimizer(self, *, warm_up: bool) -> None:
+        """Make the optimizer as freshly built around the current weights; the schedule too, if it is to `warm_up`."""
+        order = Order("reset_optimizer", {"warm_up": warm_up})
+        self._together(order, lambda: self._engine.reset_optimizer(warm_up=warm_up))
+
+    @property
+    def at_reference(self) -> bool:
+        """Whether the weights are the reference's."""
+        return self._engine.at_reference
+
+    def take_reference(self) -> None:
+        """Make the reference what the policy is now, each rank keeping its share."""
+        self._together(Order("take_reference"), self._engine.take_reference)
+
+    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+        """Log-probs under the reference of each part's rows."""
+        self._agree_on(batch)
+        arrays = {str(number): rows for number, rows in enumerate(parts)}
+        order = Order("reference_logprobs", arrays=arrays)
+        return self._together(order, lambda: self._engine.reference_logprobs(batch, parts))
 
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs at temperature 1 of tokens 1…T-1."""
@@ -160,7 +177,9 @@ _ACTIONS: Mapping[str, "Callable[[DeepSpeedEngine, Any, Order], object]"] = {
     "backward": lambda engine, batch, order: engine.backward(batch, **order.arrays),
     "step": lambda engine, _, order: engine.step(),
     "discard_gradient": lambda engine, _, order: engine.discard_gradient(),
-    "reset_optimizer": lambda engine, _, order: engine.reset_optimizer(),
+    "reset_optimizer": lambda engine, _, order: engine.reset_optimizer(**order.arguments),
+    "take_reference": lambda engine, _, order: engine.take_reference(),
+    "reference_logprobs": lambda engine, batch, order: engine.reference_logprobs(batch, list(order.arrays.values())),
     "probe": lambda engine, _, order: engine.probe(**order.arrays),
     "whole_tensors": lambda engine, _, order: engine.whole_tensors(**order.arguments),
     "save": lambda engine, _, order: engine.save(Path(order.arguments["directory"])),

@@ -1,6 +1,6 @@
 """A training engine without a model, for tests of the learner: a policy of one distribution for all places."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ class FakeTrainingEngine:
         self.calls: list[str] = []
         self.poison_rows: tuple[int, ...] = ()
         self.poison_gradient = False
+        self.at_reference = False
         self._gradient = np.zeros(vocabulary)
+        self._reference = self.logits.copy()
 
     @property
     def backend(self) -> str:
@@ -46,6 +48,9 @@ class FakeTrainingEngine:
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of the responses; NaN for the rows in `poison_rows`."""
         self.calls.append(f"logprobs {len(rows)}")
+        return self._logprobs(batch, rows)
+
+    def _logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         logp = self._log_softmax
         tokens = [logp[self._response(batch, int(row))].astype(np.float32) for row in rows]
         poisoned = tuple(
@@ -53,7 +58,7 @@ class FakeTrainingEngine:
         )
         return SequenceLogprobs(poisoned, float(-(np.exp(logp) * logp).sum()))
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> None:
+    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
         """Add the gradient of Σ coefficient · logp."""
         self.calls.append(f"backward {rows.tolist()}")
         probabilities = np.exp(self._log_softmax)
@@ -61,16 +66,18 @@ class FakeTrainingEngine:
             weights = coefficient_N[batch.places(np.array([row]))]
             weighted = np.bincount(self._response(batch, int(row)), weights, minlength=len(self.logits))
             self._gradient += weighted - weights.sum() * probabilities
-        if self.poison_gradient:
+        if self.poison_gradient or set(self.poison_rows) & set(rows.tolist()):
             self._gradient[0] = np.nan
+        return self._logprobs(batch, rows)
 
     def step(self) -> StepOutcome:
         """Descend, unless the gradient is not finite; clear it."""
         norm = float(np.linalg.norm(self._gradient))
         applied = bool(np.isfinite(norm))
         self.calls.append("step" if applied else "skip")
-        if applied:
+        if applied and self._gradient.any():
             self.logits = self.logits - self.learning_rate * self._gradient
+            self.at_reference = False
         self._gradient = np.zeros_like(self.logits)
         return StepOutcome(norm, applied, self.learning_rate)
 
@@ -83,9 +90,23 @@ class FakeTrainingEngine:
         """Log-probs of all tokens but the first."""
         return self._log_softmax[token_ids[1:]].astype(np.float32)
 
-    def reset_optimizer(self) -> None:
+    def reset_optimizer(self, *, warm_up: bool) -> None:
         """Nothing: plain descent has no state."""
-        self.calls.append("reset")
+        self.calls.append(f"reset warm_up={warm_up}")
+
+    def take_reference(self) -> None:
+        """Keep the logits."""
+        self.calls.append("take reference")
+        self._reference = self.logits.copy()
+        self.at_reference = True
+
+    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+        """Log-probs under the logits that were kept."""
+        self.calls.append(f"reference logprobs {[len(rows) for rows in parts]}")
+        policy, self.logits = self.logits, self._reference
+        logprobs = [self._logprobs(batch, rows) for rows in parts]
+        self.logits = policy
+        return logprobs
 
     def manifest(self) -> list[TensorMeta]:
         """Of the logits."""
@@ -96,14 +117,15 @@ class FakeTrainingEngine:
         yield "logits", self.logits
 
     def save(self, directory: Path) -> None:
-        """Write the logits."""
+        """Write the logits, the policy's and the reference's."""
         self.calls.append("save")
-        np.save(directory / "logits.npy", self.logits)
+        np.save(directory / "logits.npy", np.stack([self.logits, self._reference]))
 
     def load(self, directory: Path) -> None:
         """Read them."""
         self.calls.append("load")
-        self.logits = np.load(directory / "logits.npy")
+        self.logits, self._reference = np.load(directory / "logits.npy")
+        self.at_reference = bool(np.array_equal(self.logits, self._reference))
 
     def export(self, directory: Path) -> None:
         """The same as saving."""

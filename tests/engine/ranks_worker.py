@@ -250,7 +250,7 @@ def not_finite(scenario):
             result["norms"].append(str(outcome.grad_norm))
             result["applied"].append(outcome.applied)
             result["unchanged"].append(digest(weights(engine)) == before)
-        result["steps"] = local._optimizer_steps
+        result["steps"] = local._schedule_steps
         result["after_skips"] = _train_twice(handler, scenario, engine)
         engine.load(folder)
         result["without_skips"] = _train_twice(handler, scenario, engine)
@@ -264,9 +264,9 @@ def reset(scenario):
     def watch(local):
         original = local.reset_optimizer
 
-        def reset_and_look():
+        def reset_and_look(*, warm_up):
             seen["trained"] = fields(local)
-            original()
+            original(warm_up=warm_up)
             seen["reset"] = fields(local)
 
         local.reset_optimizer = reset_and_look
@@ -278,7 +278,7 @@ def reset(scenario):
             batch = make_batch(scenario.batch(4))
             coefficient_N = np.full(int(batch.response_tokens_B.sum()), 0.1)
             engine.backward(batch, np.arange(len(batch.label_B)), coefficient_N)  # to be forgotten
-            engine.reset_optimizer()
+            engine.reset_optimizer(warm_up=True)
             engine.export(folder)
             result["after_reset"] = _train_twice(handler, scenario, engine)
     with scenario.engine(lambda local: seen.update(fresh=fields(local)), **{"model.path": folder}) as (engine, _):
@@ -293,13 +293,46 @@ def reset(scenario):
     return result
 
 
+def reference(scenario):
+    """A snapshot through training, checkpoint and reload: its log-probs stay, the policy's weights are not touched."""
+    folder, result = Path(scenario.spec["folder"]), {}
+    snapshot = {"algorithm.reference": "manual"}
+    batch = make_batch(scenario.batch(5))
+    parts = np.array_split(np.arange(len(batch)), 2)
+    with scenario.engine(**snapshot) as (engine, _):
+        if engine is not None:
+            engine.take_reference()
+            first = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
+            handler = LearnerHandler(scenario.config(**snapshot), engine)
+            result["at_first"] = engine.at_reference
+            trained = _train_twice(handler, scenario, engine)
+            result["at_reference"] = engine.at_reference
+            kept = [of_part.sum_B.tolist() for of_part in engine.reference_logprobs(batch, parts)]
+            result["kept"] = kept == first
+            result["policy_moved"] = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts] != first
+            result["policy_kept"] = digest(weights(engine)) == trained
+            folder.mkdir(parents=True)
+            engine.save(folder)
+            result["went_on"] = _train_twice(handler, scenario, engine)
+            engine.take_reference()
+            now = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
+            result["taken"] = [r.sum_B.tolist() for r in engine.reference_logprobs(batch, parts)] == now != first
+    with scenario.engine(**snapshot) as (engine, _):
+        if engine is not None:
+            engine.load(folder)
+            result["loaded"] = [r.sum_B.tolist() for r in engine.reference_logprobs(batch, parts)] == first
+            handler = LearnerHandler(scenario.config(**snapshot), engine)
+            result["continued"] = _train_twice(handler, scenario, engine)
+    return result
+
+
 def fields(local):
     """Everything the optimizer of one rank holds, by name, copied."""
     wrapper = local._engine.optimizer
     inner = getattr(wrapper, "optimizer", wrapper)
     store = local._gradients
     masters = store._masters() if hasattr(store, "_masters") else local._engine.module.parameters()
-    found = {"optimizer_steps": local._optimizer_steps, "dirty": local._dirty}
+    found = {"schedule_steps": local._schedule_steps, "dirty": local._dirty}
     for index, master in enumerate(masters):
         found[f"master {index}"] = _weights_of(wrapper, index, master)
         found[f"gradient of master {index}"] = None if master.grad is None else master.grad.clone()
@@ -332,7 +365,7 @@ def unequal(one, other):
     ]
 
 
-SCENARIOS = {f.__name__: f for f in (first_step, continuation, other_world, not_finite, reset)}
+SCENARIOS = {f.__name__: f for f in (first_step, continuation, other_world, not_finite, reset, reference)}
 
 
 def main(spec_path):

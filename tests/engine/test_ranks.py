@@ -98,6 +98,7 @@ def alone(run_world):
         "continuation-0": {"scenario": "continuation", "stage": 0, **SMALL},
         "not-finite-0": {"scenario": "not_finite", "stage": 0, **SMALL},
         "reset-0": {"scenario": "reset", "stage": 0, **SMALL},
+        **{f"reference-{stage}": {"scenario": "reference", "stage": stage, **SMALL} for stage in (0, 3)},
     })  # fmt: skip
 
 
@@ -114,6 +115,7 @@ def pair(run_world, untied_model):
         **{f"continuation-{stage}": {"scenario": "continuation", "stage": stage, **SMALL} for stage in STAGES},
         **{f"not-finite-{stage}": {"scenario": "not_finite", "stage": stage, **SMALL} for stage in STAGES},
         **{f"reset-{stage}": {"scenario": "reset", "stage": stage, **SMALL} for stage in STAGES},
+        **{f"reference-{stage}": {"scenario": "reference", "stage": stage, **SMALL} for stage in STAGES},
     })  # fmt: skip
 
 
@@ -128,6 +130,7 @@ def trio(run_world, pair):
         "first-3": {**first, "stage": 3, **idle},
         "not-finite-3": {"scenario": "not_finite", "stage": 3, **SMALL},
         "reset-3": {"scenario": "reset", "stage": 3, **SMALL},
+        **{f"reference-{stage}": {"scenario": "reference", "stage": stage, **SMALL} for stage in (0, 3)},
         "other-0": {**other, "stage": 0, "folder": pair["continuation-0"]["folder"]},
         "other-2": {**other, "stage": 2, "folder": pair["continuation-2"]["folder"]},
     })  # fmt: skip
@@ -142,6 +145,7 @@ def pair_bfloat16(run_world):
         **{f"continuation-{stage}": {**bfloat16, "scenario": "continuation", "stage": stage} for stage in (0, 2)},
         **{f"not-finite-{stage}": {**bfloat16, "scenario": "not_finite", "stage": stage} for stage in (0, 2)},
         **{f"reset-{stage}": {**bfloat16, "scenario": "reset", "stage": stage} for stage in (0, 3)},
+        **{f"reference-{stage}": {**bfloat16, "scenario": "reference", "stage": stage} for stage in (0, 2, 3)},
     }, persistent_elements=100_000)  # fmt: skip
 
 
@@ -158,6 +162,12 @@ NOT_FINITE = [
 ]
 RESETS = [("alone", "reset-0"), *(("pair", f"reset-{stage}") for stage in STAGES), ("trio", "reset-3")]
 BFLOAT16 = "pair_bfloat16"
+REFERENCES = [
+    *(("alone", f"reference-{stage}") for stage in (0, 3)),
+    *(("pair", f"reference-{stage}") for stage in STAGES),
+    *(("trio", f"reference-{stage}") for stage in (0, 3)),
+    *((BFLOAT16, f"reference-{stage}") for stage in (0, 2, 3)),
+]
 
 
 @pytest.fixture
@@ -219,9 +229,21 @@ def test_a_gradient_that_is_not_finite_changes_nothing_on_any_rank(outcome):
 def test_a_reset_optimizer_is_as_freshly_built(outcome):
     assert outcome["steps_before"] == 2
     assert outcome["changed"] > 0, "training must have left traces"
-    assert {"states", "optimizer_steps", "master 0"} <= set(outcome["names"])
+    assert {"states", "schedule_steps", "master 0"} <= set(outcome["names"])
     assert outcome["differences"] == 0, outcome["differences_here"]
     assert outcome["after_reset"] == outcome["fresh"]
+
+
+@each(REFERENCES)
+def test_a_reference_is_kept_to_the_bit_until_it_is_taken_anew(outcome):
+    assert outcome["at_first"]
+    assert not outcome["at_reference"]
+    assert outcome["kept"]
+    assert outcome["policy_moved"]
+    assert outcome["policy_kept"]
+    assert outcome["taken"]
+    assert outcome["loaded"]
+    assert outcome["continued"] == outcome["went_on"]
 
 
 def test_whole_state_continues_on_another_number_of_ranks(pair, trio):

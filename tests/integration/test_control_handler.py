@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pacs.errors import PublicationFailed
+from pacs.errors import BadInput, PublicationFailed
 from pacs.pb import control_pb2 as pb
 from pacs.testing import assert_eventually
 from pacs.transport.interface import Stream
@@ -214,3 +214,50 @@ async def test_the_overview_says_what_is_waited_for(redis_client):
         [("learner-0", "learner", True), ("rollout-0", "rollout", False)]
     )
     json.dumps(overview)
+
+
+async def test_a_publication_says_what_is_behind_each_version(redis_client):
+    control = Control(redis_client)
+    async with attached(control.agents, *BOTH):
+        await control.handler.publish(publish_request())
+        await control.handler.publish(publish_request(step=1))
+        done = await control.handler.publish(publish_request(step=1, reference_epoch=1))
+    assert done.version_steps == {1: 0, 2: 1, 3: 1}
+    assert await control.state.reference_epoch() == 1
+
+
+async def test_a_reset_is_asked_for_until_a_version_of_its_epoch_is_live(redis_client):
+    control = Control(redis_client, {"algorithm.reference": "manual"})
+    async with attached(control.agents, *BOTH) as fakes:
+        await control.handler.publish(publish_request())
+        learner = fakes["learner-0"]
+        assert [await control.handler.request_reset("by hand") for _ in range(2)] == [1, 1], "one reset, asked twice"
+        await control.handler.attached(learner.agent, hello(learner.agent))  # it was killed before it did it
+        await assert_eventually(lambda: learner.names().count("reset") == 3)
+        assert {(c.reset.reference_epoch, c.reset.reason) for c in learner.heard if c.HasField("reset")} == (
+            {(1, "by hand")}
+        )
+        await control.handler.publish(publish_request(step=1, reference_epoch=1))
+        await control.handler.attached(learner.agent, hello(learner.agent))
+        await control.handler.stop("enough")
+        await assert_eventually(lambda: "stop" in learner.names())
+        assert learner.names().count("reset") == 3, "it is done"
+        assert await control.handler.request_reset("once more") == 2
+
+
+async def test_a_reset_is_refused_where_no_reference_is_kept(redis_client):
+    control = Control(redis_client)
+    with pytest.raises(BadInput, match=r"got algorithm.reference=batch"):
+        await control.handler.request_reset("by hand")
+
+
+async def test_accuracy_that_stalls_asks_for_a_reset(redis_client):
+    overrides = {"algorithm.reference": "stall", "reset.stall_evaluations": 2, "evaluation.every_steps": 1}
+    control = Control(redis_client, overrides)
+    wanted = []
+    for accuracy, epoch in ((0.5, 0), (0.6, 0), (0.6, 0), (0.55, 0), (0.5, 1), (0.4, 1), (0.45, 1)):
+        await control.state.commit_version(1, 1, 0, epoch)
+        await control.handler._reset_if_stalled(accuracy)
+        wanted.append((await control.state.wanted_reset())[0])
+    assert wanted == [0, 0, 0, 1, 1, 1, 2], "the best of each epoch counts"
+    assert "in 2 evaluations" in (await control.state.wanted_reset())[1]

@@ -36,7 +36,7 @@ async def test_reading_is_open(http, control):
     assert (await http.get("/v1/history")).json() == []
 
 
-@pytest.mark.parametrize("path", CHANGES)
+@pytest.mark.parametrize("path", [*CHANGES, "/v1/resets"])
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer guess"}, {"authorization": "sesame"}])
 async def test_changing_needs_the_token(http, control, path, headers):
     assert (await http.post(path, headers=headers)).status_code == 401
@@ -57,6 +57,19 @@ async def test_a_pause_shows_its_reason_until_somebody_resumes(http):
     assert "9 of the last 10 verdicts" in await waiting_for("/v1/run/pause", reason="9 of the last 10 verdicts fail")
     assert "verdicts" not in await waiting_for("/v1/run/resume")
     assert (await http.post("/v1/run/pause", headers=TOKEN, params={"reason": "x" * 1001})).status_code == 422
+
+
+async def test_a_reset_is_taken_on_where_a_reference_is_kept(redis_client, http):
+    refused = await http.post("/v1/resets", headers=TOKEN)
+    assert refused.status_code == 409
+    assert "algorithm.reference=batch" in refused.json()["detail"]
+    control = Control(redis_client, {"algorithm.reference": "manual"})
+    learner = await control.agents.attach("learner-0", "learner")
+    app = make_app(control.handler, control.registry, "sesame")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://control") as client:
+        taken = await client.post("/v1/resets", headers=TOKEN, params={"reason": "drifting"})
+    assert (taken.status_code, taken.json()) == (202, {"reference_epoch": 1})
+    assert learner.commands.get_nowait().reset == pb.Reset(reference_epoch=1, reason="drifting")
 
 
 async def test_a_run_that_still_starts_is_not_paused_and_says_so(http, control):

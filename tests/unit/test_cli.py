@@ -44,7 +44,7 @@ def test_help_names_every_command_without_heavy_imports():
     done = pacs("--help")
     assert done.returncode == 0
     services = ("control", "rollout", "verifier", "learner")
-    for command in ("run", "status", "ledger", "stop", "export", "doctor", "verify", *services):
+    for command in ("run", "status", "ledger", "reset", "stop", "export", "doctor", "verify", *services):
         assert command in done.stdout
 
 

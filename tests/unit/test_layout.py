@@ -36,6 +36,7 @@ EDGE_FILES = {  # the one place of each heavy library that may import it at modu
     "pacs/transport/weights.py": {"torch"},
     "pacs/local/report.py": {"matplotlib"},
     "services/learner/deepspeed_engine.py": {"torch"},
+    "services/learner/reference.py": {"torch"},
     "services/learner/world.py": {"torch"},
     "services/learner/zero.py": {"torch"},
     "services/rollout/ray_serve.py": {"ray"},

@@ -17,7 +17,7 @@ async def asked(control, epochs=2):
             await control.training.hand_over(Stream.PROMPTS, delivery.entry_id, Stream.LABELED, delivery.payload)
         for delivery in await control.training.read(Stream.LABELED, "w", 100, 1.0):
             await control.training.finish_trained([delivery.entry_id])
-        await control.state.commit_version(len(ids), len(ids), len(ids))
+        await control.state.commit_version(len(ids), len(ids), len(ids), 0)
     return ids
 
 
@@ -35,7 +35,7 @@ async def test_a_run_asks_the_same_in_the_same_order_twice(redis_client):
 
 async def test_a_prompt_says_all_that_its_way_needs(redis_client):
     control = await Control(redis_client, problems=make_problems(training=1)).run_phase()
-    await control.state.commit_version(7, 3, 0)
+    await control.state.commit_version(7, 3, 0, 2)
     await control.admission.admit_what_fits()
     (delivery, *_) = await control.training.read(Stream.PROMPTS, "w", 1, 1.0)
     prompt = decode_prompt(delivery.payload)
@@ -43,7 +43,7 @@ async def test_a_prompt_says_all_that_its_way_needs(redis_client):
         (0, "train-0", "0?", "exact", "0")
     )
     assert (prompt.group_size, prompt.max_tokens, prompt.temperature) == (2, 16, 1.0)
-    assert (prompt.policy_version, prompt.reference_epoch) == (7, 0)
+    assert (prompt.policy_version, prompt.reference_epoch) == (7, 2)
     assert prompt.token_ids.tolist() == [0]
     assert prompt.admitted_at > 1e9
 
@@ -62,5 +62,5 @@ async def test_admission_keeps_to_the_capacity(redis_client):
     (delivery,) = await control.training.read(Stream.PROMPTS, "w", 1, 1.0)
     await control.training.drop(Stream.PROMPTS, delivery.entry_id, "prompt_too_long")
     assert await control.admission.admit_what_fits() == 1
-    await control.state.commit_version(2, 1, 2)
+    await control.state.commit_version(2, 1, 2, 0)
     assert await control.admission.admit_what_fits() == 2

@@ -4,18 +4,20 @@ import pytest
 from pacs.testing import make_config, make_labeled_group
 from pacs.wire.groups import VersionSpan
 from services.learner.batches import make_batch
-from services.learner.figures import batch_figures, gap_to_engine, score_figures
-from services.learner.objective import make_objective
+from services.learner.engine import SequenceLogprobs
+from services.learner.figures import batch_figures, drift_figures, gap_to_engine, mean_entropy, score_figures
+from services.learner.objective import Signal, make_objective
 
 
-def figures(*groups, version=5):
-    return batch_figures(groups, make_batch(groups), version)
+def figures(*groups):
+    return batch_figures(groups, make_batch(groups))
 
 
 def score(*groups, scores, **settings):
     batch = make_batch(groups)
     selection = make_objective(make_config(settings)).select(batch)
-    return score_figures(scores, selection, batch.response_tokens_B)
+    signals = [Signal(0.0, np.zeros(0), part, np.ones(len(part))) for part in scores]
+    return score_figures(signals, selection, batch.response_tokens_B)
 
 
 def test_accuracy_is_over_judged_samples():
@@ -32,15 +34,14 @@ def test_groups_are_counted_by_their_labels():
     assert got["uniform_share"] == 0.8, "nothing can be learnt from four of the five"
 
 
-def test_lengths_truncation_and_staleness():
+def test_lengths_and_truncation():
     groups = [
         make_labeled_group(0, (1, 0), policy_version=3, finish_reason="length"),
         make_labeled_group(1, (1, 0), responses=[[1] * 5, [1]], policy_version=5),
     ]
-    got = figures(*groups, version=5)
+    got = figures(*groups)
     assert (got["tokens"], got["response_tokens_mean"], got["response_tokens_max"]) == (9, 2.25, 5)
     assert got["truncated_share"] == 0.5
-    assert (got["staleness_mean"], got["staleness_max"]) == (1.0, 2)
 
 
 def test_the_gap_is_taken_over_tokens_of_the_very_version_only():
@@ -48,10 +49,12 @@ def test_the_gap_is_taken_over_tokens_of_the_very_version_only():
     first, second = group.group.completions
     object.__setattr__(first, "versions", (VersionSpan(1, 0, 1), VersionSpan(2, 1, 3)))
     object.__setattr__(second, "versions", (VersionSpan(1, 0, 2),))
-    learner = [first.logprobs + np.float32([9.0, 0.25, 0.0]), second.logprobs + 7]
+    tokens = first.logprobs + np.float32([9.0, 0.25, 0.0]), second.logprobs + 7
+    learner = [(np.array([n]), SequenceLogprobs((of_row,), 1.0)) for n, of_row in enumerate(tokens)]
     assert gap_to_engine([group], learner, 2) == pytest.approx(0.25)
     assert gap_to_engine([group], learner, 1) == pytest.approx(9.0)
     assert gap_to_engine([group], learner, 3) is None, "older weights are meant to differ"
+    assert gap_to_engine([group], learner[1:], 2) is None, "no pass was needed for the first row"
 
 
 def test_scores_as_a_classifiers():
@@ -86,3 +89,26 @@ def test_a_batch_of_one_label_has_no_curve():
     got = score(make_labeled_group(0, (1, 1)), scores=[np.zeros(2)])
     assert got["score_wrong_mean"] is None
     assert got["auc"] is None
+
+
+def test_the_class_weights_range_is_that_of_the_samples_that_count():
+    group = make_labeled_group(0, (1, 0, 0, -1))
+    batch = make_batch([group])
+    selection = make_objective(make_config()).select(batch)
+    signal = Signal(0.0, np.zeros(0), np.zeros(4), np.array([1.5, 0.75, 0.75, 0.0]))
+    got = score_figures([signal], selection, batch.response_tokens_B)
+    assert (got["class_weight_min"], got["class_weight_max"]) == (0.75, 1.5)
+
+
+def test_drift_is_per_token_over_samples_that_count():
+    batch = make_batch([make_labeled_group(0, (1, 0, -1), responses=[[1, 2], [1] * 4, [1]])])
+    selection = make_objective(make_config()).select(batch)
+    got = drift_figures([np.array([1.0, -1.0, 50.0])], selection, batch.response_tokens_B)
+    assert got["drift"] == pytest.approx((0.5 + 0.25) / 2)
+
+
+def test_entropy_is_weighted_by_tokens_and_unknown_where_no_pass_was_made():
+    parts = [(np.arange(1), SequenceLogprobs((np.zeros(3, dtype=np.float32),), 1.0))]
+    parts += [(np.arange(1), SequenceLogprobs((np.zeros(1, dtype=np.float32),), 5.0))]
+    assert mean_entropy(parts) == 2.0
+    assert mean_entropy([]) is None

@@ -5,7 +5,9 @@ import pytest
 
 from pacs.errors import ServiceFailed
 from pacs.testing import make_config, make_labeled_group
+from services.learner.batches import make_batch
 from services.learner.handler import LearnerHandler
+from services.learner.noise import NOISE_BOUNDS
 from services.learner.testing import FakeTrainingEngine
 
 GOOD, BAD = 21, 22  # the tokens of the first and the second response of every group
@@ -18,17 +20,25 @@ def groups(*labels, first=0):
     ]
 
 
-def make_handler(engine=None, **overrides):
-    engine = engine or FakeTrainingEngine()
-    settings = {"run.groups_per_step": 4, **{f"learner.{k}": v for k, v in overrides.items()}}
-    return LearnerHandler(make_config(settings), engine), engine
+def make_handler(**overrides):
+    """A handler that has measured its noise floor: only the passes of training are in the log."""
+    settings = {key if "." in key else f"learner.{key}": value for key, value in overrides.items()}
+    config, engine = make_config({"run.groups_per_step": 4, **settings}), FakeTrainingEngine()
+    handler = LearnerHandler(config, engine)
+    handler._noise.measured_once(make_batch(groups((1, 0))))
+    engine.calls.clear()
+    return handler, engine
+
+
+def train(handler, batch, policy_version=1):
+    return handler.train(batch, policy_version)
 
 
 def test_what_was_correct_becomes_likelier():
     handler, engine = make_handler()
     losses = []
     for _ in range(20):
-        handler.train(groups((1, 0), (1, 0)), policy_version=1)
+        train(handler, groups((1, 0), (1, 0)))
         losses.append(engine.logits[GOOD] - engine.logits[BAD])
     assert losses == sorted(losses)
     assert losses[-1] > 1
@@ -36,15 +46,15 @@ def test_what_was_correct_becomes_likelier():
 
 def test_one_step_a_batch_unless_told_otherwise():
     handler, engine = make_handler()
-    handler.train(groups((1, 0), (0, 1), (1, 0), (1, 1)), 1)
-    assert engine.calls == ["logprobs 8", "backward [0, 1, 2, 3, 4, 5]", "step"], "the uniform group needs no pass"
+    train(handler, groups((1, 0), (0, 1), (1, 0), (1, 1)))
+    assert engine.calls == ["backward [0, 1, 2, 3, 4, 5]", "step"], "one pass, and none for the uniform group"
 
 
 def test_minibatches_are_whole_groups_and_later_ones_see_the_moved_policy():
     handler, engine = make_handler(minibatch_groups=2)
-    figures = handler.train(groups((1, 0), (1, 0), (1, 0), (1, 0)), 1)
+    figures = train(handler, groups((1, 0), (1, 0), (1, 0), (1, 0)))
     assert engine.calls == [
-        "logprobs 8",
+        "logprobs 4",
         "backward [0, 1, 2, 3]",
         "step",
         "logprobs 4",
@@ -58,18 +68,17 @@ def test_minibatches_are_whole_groups_and_later_ones_see_the_moved_policy():
 @pytest.mark.parametrize("labels", [(1, 1), (0, 0), (-1, -1)])
 def test_a_batch_that_teaches_nothing_moves_nothing_and_is_no_fault(labels):
     handler, engine = make_handler(max_nonfinite_steps=1)
-    figures = handler.train(groups(*[labels] * 4), 1)
-    assert engine.calls == ["logprobs 8", "step"]
+    figures = train(handler, groups(*[labels] * 4))
+    assert engine.calls == ["step"]
     assert not engine.logits.any()
     assert (figures["skipped"], figures["grad_norm"]) == (False, 0.0)
     json.dumps(figures, allow_nan=False)
 
 
 def test_figures_are_plain_numbers():
-    figures = make_handler()[0].train(groups((1, 0), (0, -1), (1, 1), (0, 0)), 3)
+    figures = train(make_handler()[0], groups((1, 0), (0, -1), (1, 1), (0, 0)), policy_version=3)
     again = json.loads(json.dumps(figures, allow_nan=False))
     assert again["accuracy"] == pytest.approx(3 / 7)
-    assert again["staleness_max"] == 2
     assert again["logprob_gap_max"] is None
     assert set(again["seconds"]) == {"logprobs", "update"}
     assert again["learning_rate"] == 0.5
@@ -77,37 +86,36 @@ def test_figures_are_plain_numbers():
 
 
 def test_the_gap_to_the_engine_is_that_of_the_batch_as_it_was_sampled():
-    figures = make_handler()[0].train(groups((1, 0)), policy_version=1)
+    figures = train(make_handler()[0], groups((1, 0)))
     assert figures["logprob_gap_max"] == pytest.approx(abs(-0.5 + np.log(64)), rel=1e-5)
 
 
 def test_a_gradient_that_is_not_finite_is_skipped_and_counted():
     handler, engine = make_handler(max_nonfinite_steps=3)
     engine.poison_gradient = True
-    figures = handler.train(groups((1, 0)), 1)
+    figures = train(handler, groups((1, 0)))
     assert figures["skipped"] is True
     assert engine.calls[-1] == "skip"
     assert not engine.logits.any()
     engine.poison_gradient = False
-    assert handler.train(groups((1, 0)), 1)["skipped"] is False
+    assert train(handler, groups((1, 0)))["skipped"] is False
     assert np.isfinite(engine.logits).all()
 
 
-def test_logprobs_that_are_not_finite_never_reach_the_gradient():
+def test_logprobs_that_are_not_finite_never_reach_the_weights():
     handler, engine = make_handler(max_nonfinite_steps=3)
     engine.poison_rows = (1,)
-    figures = handler.train(groups((1, 0), (1, 0)), 1)
+    figures = train(handler, groups((1, 0), (1, 0)))
     assert figures["skipped"] is True
-    assert "score_abs_max" in figures, "of the group that is sound"
-    assert engine.calls == ["logprobs 4", "discard"]
+    assert engine.calls == ["backward [0, 1, 2, 3]", "skip"]
     assert not engine.logits.any()
 
 
 def test_one_bad_minibatch_does_not_spoil_the_others():
     handler, engine = make_handler(minibatch_groups=2)
     engine.poison_rows = (0,)
-    figures = handler.train(groups((1, 0), (1, 0), (1, 0), (1, 0)), 1)
-    assert engine.calls == ["logprobs 8", "discard", "backward [4, 5, 6, 7]", "step"]
+    figures = train(handler, groups((1, 0), (1, 0), (1, 0), (1, 0)))
+    assert engine.calls == ["logprobs 4", "backward [0, 1, 2, 3]", "skip", "backward [4, 5, 6, 7]", "step"]
     assert figures["skipped"] is False
     assert np.isfinite(engine.logits).all()
 
@@ -115,27 +123,92 @@ def test_one_bad_minibatch_does_not_spoil_the_others():
 def test_too_many_in_a_row_stop_the_run_and_name_the_groups():
     handler, engine = make_handler(max_nonfinite_steps=2)
     engine.poison_gradient = True
-    handler.train(groups((1, 0), first=0), 1)
+    train(handler, groups((1, 0), first=0))
     with pytest.raises(ServiceFailed, match=r"2 optimizer steps in a row.*last groups: \[7, 8\].*learning_rate"):
-        handler.train(groups((1, 0), (1, 0), first=7), 1)
+        train(handler, groups((1, 0), (1, 0), first=7))
 
 
 def test_a_sound_step_in_between_starts_the_count_anew():
     handler, engine = make_handler(max_nonfinite_steps=2)
     for poisoned in (True, False, True, False, True):
         engine.poison_gradient = poisoned
-        handler.train(groups((1, 0)), 1)
+        train(handler, groups((1, 0)))
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce"])
 def test_baselines_train_through_the_same_steps(name):
-    settings = {"run.groups_per_step": 2, "algorithm.name": name}
-    engine = FakeTrainingEngine()
-    handler = LearnerHandler(make_config(settings), engine)
-    figures = handler.train(groups((1, 0), (0, 1), (1, 1), (-1, -1)), 1)
+    handler, engine = make_handler(**{"algorithm.name": name})
+    figures = train(handler, groups((1, 0), (0, 1), (1, 1), (-1, -1)))
     json.dumps(figures, allow_nan=False)
     assert "calibration_error" not in figures, "there is no classifier to grade"
     assert figures["trained_completions"] == 6
     for _ in range(20):
-        handler.train(groups((1, 0), (1, 0)), policy_version=1)
+        train(handler, groups((1, 0), (1, 0)))
     assert engine.logits[GOOD] > engine.logits[BAD]
+
+
+def test_coefficients_that_are_not_finite_never_reach_the_gradient():
+    handler, engine = make_handler(max_nonfinite_steps=3, **{"algorithm.log_ratio": "mean_logprob"})
+    engine.poison_rows = (1,)
+    figures = train(handler, groups((1, 0), (1, 0)))
+    assert figures["skipped"] is True
+    assert "score_abs_max" in figures, "of the group that is sound"
+    assert engine.calls == ["logprobs 4", "discard"]
+    assert not engine.logits.any()
+
+
+def test_a_snapshot_is_the_reference_until_it_is_taken_anew():
+    handler, engine = make_handler(**{"algorithm.reference": "manual"})
+    engine.take_reference()
+    drifts = [train(handler, groups((1, 0), (1, 0)))["drift"] for _ in range(3)]
+    assert engine.calls == [
+        "take reference",
+        *("backward [0, 1, 2, 3]", "step"),
+        *("logprobs 4", "reference logprobs [4]", "backward [0, 1, 2, 3]", "step") * 2,
+    ]
+    assert drifts[0] == 0 < drifts[1] < drifts[2]
+    engine.take_reference()
+    assert train(handler, groups((1, 0), (1, 0)))["drift"] == 0
+
+
+def test_against_a_snapshot_every_minibatch_is_scored_under_both_policies_in_one_packing():
+    handler, engine = make_handler(minibatch_groups=2, **{"algorithm.reference": "manual"})
+    engine.take_reference()
+    engine.logits[GOOD], engine.at_reference = 0.1, False
+    train(handler, groups((1, 0), (1, 0), (1, 0), (1, 0)))
+    assert engine.calls[1:] == [
+        "logprobs 4",
+        "reference logprobs [4, 4]",
+        *("backward [0, 1, 2, 3]", "step"),
+        *("logprobs 4", "backward [4, 5, 6, 7]", "step"),
+    ]
+
+
+def test_the_classifiers_feedback_fades_against_a_snapshot_and_not_against_each_batch():
+    pulls = {}
+    for reference in ("batch", "manual"):
+        handler, engine = make_handler(**{"algorithm.reference": reference})
+        engine.take_reference()
+        pulls[reference] = [train(handler, groups((1, 0)))["grad_norm"] for _ in range(8)]
+    assert pulls["manual"][-1] < 0.7 * pulls["batch"][-1]
+
+
+def test_the_noise_floor_is_measured_once_and_what_is_above_the_bound_is_said(caplog):
+    class Noisy(FakeTrainingEngine):
+        def logprobs(self, batch, rows):
+            found = super().logprobs(batch, rows)
+            found.tokens_B[0][0] += 0.5 / len(rows)  # packing decides over rounding
+            return found
+
+    engine = Noisy()
+    handler = LearnerHandler(make_config({"run.groups_per_step": 2}), engine)
+    figures = [train(handler, groups((1, 0), (1, 0)))["noise_floor"] for _ in range(2)]
+    assert engine.calls.count("logprobs 1") == 4
+    assert figures == [pytest.approx(0.125, rel=1e-4)] * 2, "the first row's 1/8 less than its peers' 1/2"
+    assert f"above the bound of {NOISE_BOUNDS['float32']:g}" in caplog.text
+
+
+def test_an_exact_engine_has_no_noise(caplog):
+    handler = LearnerHandler(make_config({"run.groups_per_step": 2}), FakeTrainingEngine())
+    assert train(handler, groups((1, 0), (1, 0)))["noise_floor"] == 0
+    assert "above" not in caplog.text

@@ -6,7 +6,7 @@ from pacs.algo import coefficients
 from pacs.testing import make_config, make_labeled_group
 from services.learner.batches import make_batch
 from services.learner.engine import SequenceLogprobs
-from services.learner.objective import make_objective
+from services.learner.objective import StepLogprobs, make_objective
 
 BASELINES = ["grpo", "dr_grpo", "rloo", "reinforce"]
 TRUNCATED = [[1, 0, 1], [0, 0, 0]]
@@ -30,6 +30,15 @@ def spread(sums, batch):
     )
 
 
+def of(logprobs, rows):
+    """Those of some responses."""
+    return SequenceLogprobs(tuple(logprobs.tokens_B[row] for row in rows), 0.0)
+
+
+def unmoved(old, rows):
+    return StepLogprobs(of(old, rows), of(old, rows), of(old, rows))
+
+
 def signal(labels, policy=None, truncated=None, **settings):
     """The signal of a batch whose old policy gave its responses log-probs −1, −2, −3, …"""
     batch = batch_of(labels, truncated)
@@ -37,7 +46,7 @@ def signal(labels, policy=None, truncated=None, **settings):
     old = spread(-np.arange(1.0, len(rows) + 1), batch)
     now = old if policy is None else spread(policy, batch)
     objective = make_objective(make_config({f"algorithm.{key}": value for key, value in settings.items()}))
-    got = objective(now, old, batch, objective.select(batch), rows)
+    got = objective(StepLogprobs(now, old, old), batch, objective.select(batch), rows)
     return got, np.split(got.coefficient_n, batch.response_tokens_B.cumsum()[:-1])
 
 
@@ -65,7 +74,7 @@ def test_pacs_gives_each_token_the_very_coefficient_of_its_sequence():
         for _ in range(2)
     )
     objective, rows = make_objective(make_config()), np.arange(8)
-    got = objective(now, old, batch, objective.select(batch), rows)
+    got = objective(StepLogprobs(now, old, old), batch, objective.select(batch), rows)
     tensors = (torch.from_numpy(a) for a in (now.sum_B, old.sum_B, batch.label_B, batch.valid_B))
     expected = coefficients(*tensors, group_size=4, count=7).numpy()
     assert got.coefficient_n.tolist() == np.repeat(expected, batch.response_tokens_B).tolist(), "to the bit"
@@ -125,7 +134,7 @@ def test_the_baseline_of_reinforce_is_the_mean_of_the_whole_batch_and_not_of_the
     batch = batch_of([(1, 1), (1, 0)])
     old = spread([-1.0, -2.0, -3.0, -4.0], batch)
     objective, rows = make_objective(make_config({"algorithm.name": "reinforce"})), np.arange(2)
-    got = objective(old.of(rows), old.of(rows), batch, objective.select(batch), rows)
+    got = objective(unmoved(old, rows), batch, objective.select(batch), rows)
     assert got.coefficient_n.tolist() == [-0.25 / 2] * 3, "A = 1 − 3/4, over the two completions of the step"
 
 
@@ -137,7 +146,7 @@ def test_optimizer_steps_of_a_batch_see_their_own_groups(name):
     objective = make_objective(make_config({"algorithm.name": name}))
     selection = objective.select(batch)
     whole, *halves = (
-        objective(old.of(rows), old.of(rows), batch, selection, rows).coefficient_n
+        objective(unmoved(old, rows), batch, selection, rows).coefficient_n
         for rows in (np.arange(6), np.arange(3), np.arange(3, 6))
     )
     assert np.concatenate([halves[0] * 2 / 5, halves[1] * 3 / 5]) == pytest.approx(whole), "2 and 3 judged of 5"
@@ -162,7 +171,7 @@ def with_truncated(setting, labels, name):
     batch = batch_of(labels, TRUNCATED)
     old, rows = spread(-np.arange(1.0, 7.0), batch), np.arange(6)
     objective = make_objective(make_config({"algorithm.name": name, "algorithm.truncated": setting}))
-    return objective(old, old, batch, objective.select(batch), rows).coefficient_n
+    return objective(unmoved(old, rows), batch, objective.select(batch), rows).coefficient_n
 
 
 def test_a_dropped_completion_stays_in_the_baseline_of_policy_gradients_and_leaves_that_of_pacs():
@@ -215,6 +224,36 @@ def test_a_log_prob_that_the_engine_lacks_spoils_only_what_needs_it(name):
     batch.engine_logprobs_B[2][:] = np.nan
     old, rows = spread([-1.0, -2.0, -3.0], batch), np.arange(3)
     objective = make_objective(make_config({"algorithm.name": name, "algorithm.importance_cap": 2.0}))
-    got = objective(old, old, batch, objective.select(batch), rows)
+    got = objective(unmoved(old, rows), batch, objective.select(batch), rows)
     assert np.isfinite(got.coefficient_n).all()
     assert not got.coefficient_n[3:].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "gradient"), [("pacs", "pathwise"), ("pacs", "full"), *((name, "pathwise") for name in BASELINES)]
+)
+def test_with_the_policy_unmoved_zeros_do_in_place_of_its_log_probs(name, gradient):
+    """What lets the first pass be left out."""
+    batch = batch_of([(1, 0, -1), (1, 1, 0)])
+    objective = make_objective(make_config({"algorithm.name": name, "algorithm.gradient": gradient}))
+    known, zeros = spread(-np.arange(1.0, 7.0), batch), SequenceLogprobs.zeros(batch.response_tokens_B)
+    selection, rows = objective.select(batch), np.arange(6)
+    assert not objective.reads_start
+    signals = [objective(unmoved(logprobs, rows), batch, selection, rows) for logprobs in (known, zeros)]
+    assert signals[0].coefficient_n.tolist() == signals[1].coefficient_n.tolist()
+    assert signals[0].loss == signals[1].loss
+
+
+@pytest.mark.parametrize(
+    ("settings", "reads"),
+    [
+        ({}, (False, False, True)),
+        ({"log_ratio": "mean_logprob"}, (True, False, False)),
+        ({"importance_cap": 2.0}, (True, True, True)),
+        ({"name": "grpo"}, (False, True, False)),
+        ({"name": "grpo", "importance_cap": 2.0}, (True, True, False)),
+    ],
+)
+def test_objectives_say_which_log_probs_they_read(settings, reads):
+    objective = make_objective(make_config({f"algorithm.{key}": value for key, value in settings.items()}))
+    assert (objective.reads_start, objective.reads_old, objective.has_reference) == reads

@@ -11,7 +11,7 @@ from pacs.pb import control_pb2 as pb
 from pacs.testing import make_config, make_labeled_group
 from pacs.transport.interface import Delivery
 from pacs.transport.manifest import TensorMeta
-from pacs.wire.groups import encode_labeled_group
+from pacs.wire.groups import decode_prompt, encode_labeled_group
 from services.learner import loop as loop_module
 from services.learner.checkpoints import Checkpoints
 from services.learner.handler import LearnerHandler
@@ -33,6 +33,8 @@ class ScriptedLink:
         self.log = log
         self.refuse = refuse  # publications that fail first
         self.version = 0
+        self.version_steps = {}
+        self.epochs = []
         self.room = 0
         self.waiting_for = ""
         self.reports = []
@@ -60,10 +62,17 @@ class ScriptedLink:
             self.answers.append(PublicationEnded(None, "ABORTED: no memory"))
             return
         self.version += 1
-        self.answers.append(PublicationEnded(pb.PublishReply(policy_version=self.version), ""))
+        self.epochs.append(request.reference_epoch)
+        self.version_steps[self.version] = request.step
+        reply = pb.PublishReply(policy_version=self.version, version_steps=self.version_steps)
+        self.answers.append(PublicationEnded(reply, ""))
 
     def acknowledge_trained(self, entry_ids):
         self.log.append(f"acknowledge {' '.join(entry_ids)}")
+
+    def admit_again(self, entry_id, prompt, reason):
+        prompt = decode_prompt(prompt)
+        self.log.append(f"{reason} {entry_id}: admit {prompt.sequence} again at version {prompt.policy_version}")
 
     def dead_letter(self, delivery, reason):
         self.log.append(f"dead letter {delivery.entry_id} {reason}")
@@ -99,21 +108,30 @@ class Sender:
         return pb.CommandResult(address="here:1")
 
 
-def came(*sequences):
+def came(*sequences, version=None, name="{}-0"):
+    """Groups of two a batch, each sampled by the version that is live when its batch is due, or by `version`."""
     return [
-        GroupCame(Delivery(f"{n}-0", encode_labeled_group(make_labeled_group(n, (1, 0), policy_version=1)), 1))
+        GroupCame(
+            Delivery(
+                name.format(n),
+                encode_labeled_group(make_labeled_group(n, (1, 0), policy_version=version or n // 2 + 1)),
+                1,
+            )
+        )
         for n in sequences
     ]
 
 
 class Learner:
-    """One life of the process, with everything that survives it in `directory`."""
+    """One life of the process; what survives it is in `directory`, and in the control of the life it comes `after`."""
 
-    def __init__(self, directory, script, refuse=0, **overrides):
+    def __init__(self, directory, script, refuse=0, after=None, **overrides):
         settings = {"run.max_steps": 3, "run.groups_per_step": 2, "learner.checkpoint_every_steps": 1, **overrides}
         config = make_config({key.replace("__", "."): value for key, value in settings.items()})
         self.log = []
         self.link = ScriptedLink(script, self.log, refuse)
+        if after is not None:
+            self.link.version, self.link.version_steps = after.link.version, dict(after.link.version_steps)
         self.engine = FakeTrainingEngine()
         self.engine.calls = self.log
         self.checkpoints = Checkpoints(directory / "checkpoints", config.learner.keep_checkpoints)
@@ -130,7 +148,7 @@ class Learner:
 
     def acts(self, *words):
         """The log without the engine's passes; only lines that begin with one of `words`, if any are given."""
-        passes = ("logprobs", "backward", "step")
+        passes = ("logprobs", "backward", "step", "take", "reference")
         return [line for line in self.log if (line.startswith(words) if words else not line.startswith(passes))]
 
     def run(self):
@@ -198,7 +216,7 @@ def test_a_resumed_run_publishes_first_and_trains_each_group_once(tmp_path):
         first.run()
     assert first.acts("save", "acknowledge") == ["save", "acknowledge 0-0 1-0", "save"]
 
-    second = Learner(tmp_path, came(2, 3, 4, 5)).run()
+    second = Learner(tmp_path, came(2, 3, 4, 5), after=first).run()
     assert second.log[:3] == ["load", "start", "publish step 2 groups 4"]
     assert second.acts("acknowledge") == ["acknowledge 2-0", "acknowledge 3-0", "acknowledge 4-0 5-0"]
     assert [report["step"] for report in second.link.reports] == [3]
@@ -214,16 +232,17 @@ def test_what_was_trained_after_the_last_checkpoint_is_trained_again(tmp_path):
     assert first.checkpoints.newest()[1].step == 2
 
     again = came(4, 5, 6, 7)
-    second = Learner(tmp_path, again, learner__checkpoint_every_steps=2, run__max_steps=4).run()
+    second = Learner(tmp_path, again, after=first, learner__checkpoint_every_steps=2, run__max_steps=4).run()
     assert [report["step"] for report in second.link.reports] == [3, 4]
     assert second.acts("acknowledge") == ["acknowledge 4-0 5-0 6-0 7-0"]
 
 
 def test_a_resumed_run_ends_where_an_unbroken_one_does(tmp_path):
     whole = Learner(tmp_path / "whole", came(*range(6))).run()
+    broken = Learner(tmp_path / "broken", [*came(*range(4)), Killed()])
     with pytest.raises(Killed):
-        Learner(tmp_path / "broken", [*came(*range(4)), Killed()]).run()
-    resumed = Learner(tmp_path / "broken", came(4, 5)).run()
+        broken.run()
+    resumed = Learner(tmp_path / "broken", came(4, 5), after=broken).run()
     assert resumed.engine.logits.tobytes() == whole.engine.logits.tobytes()
 
 
@@ -315,3 +334,83 @@ def test_the_line_tells_what_the_learner_waits_for(tmp_path):
     learner.run()
     assert {"the publication of its weights", "2 of 2 labelled groups", "1 of 2 labelled groups"} <= set(seen)
     assert seen[-1] == ""  # the last batch is trained: it waits for nobody
+
+
+def test_a_group_that_is_too_old_is_sampled_anew_and_waited_for(tmp_path):
+    script = [*came(0, 1), *came(2, version=2), *came(3, version=1), *came(3, version=2, name="{}-1"), *came(4, 5)]
+    learner = Learner(tmp_path, script, run__max_staleness=0).run()
+    assert learner.acts("stale", "acknowledge") == [
+        "acknowledge 0-0 1-0",
+        "stale 3-0: admit 3 again at version 2",
+        "acknowledge 2-0 3-1",
+        "acknowledge 4-0 5-0",
+    ]
+    assert [report["staleness_max"] for report in learner.link.reports] == [0, 0, 0]
+    assert learner.link.room == 0
+
+
+def test_a_group_within_the_bound_is_trained_on(tmp_path):
+    learner = Learner(tmp_path, came(*range(6), version=1), run__max_staleness=2).run()
+    assert [report["staleness_max"] for report in learner.link.reports] == [0, 1, 2]
+
+
+def test_one_version_more_for_the_same_weights_makes_no_group_older(tmp_path):
+    first = Learner(tmp_path, came(0, 1), run__max_steps=1, run__max_staleness=0).run()
+    second = Learner(tmp_path, came(2, 3, version=2), after=first, run__max_steps=2, run__max_staleness=0).run()
+    assert second.link.version_steps == {1: 0, 2: 1, 3: 1, 4: 2}
+    assert second.link.reports[0]["staleness_max"] == 0, "version 3 holds the weights of version 2"
+
+
+def test_weights_that_were_lost_are_away_by_the_batches_they_were_ahead(tmp_path):
+    """Killed after step 2, the checkpoint is of step 0: what version 3 sampled is trained on when its turn comes."""
+    script = [*came(0, 1, version=1), *came(2, 3, version=2)]
+    again = Learner(tmp_path, script, run__max_steps=2, run__max_staleness=0)
+    again.link.version, again.link.version_steps = 3, {1: 0, 2: 1, 3: 2}
+    again.run()
+    assert [report["staleness_max"] for report in again.link.reports] == [0, 0]
+    assert again.acts("stale") == []
+
+
+def resetting(directory, script, **overrides):
+    return Learner(directory, script, algorithm__reference="interval", reset__every_steps=2, **overrides)
+
+
+def test_every_so_many_batches_the_reference_and_the_optimizer_begin_anew_once_that_is_durable(tmp_path):
+    learner = resetting(tmp_path, came(*range(10)), run__max_steps=5, learner__checkpoint_every_steps=4).run()
+    acts = [line for line in learner.log if line.startswith(("take", "reset", "save", "publish"))]
+    assert acts == [
+        "take reference",
+        *("publish step 0 groups 0", "publish step 1 groups 2"),
+        *("take reference", "reset warm_up=True", "save", "publish step 2 groups 4", "publish step 3 groups 6"),
+        *("take reference", "reset warm_up=True", "save", "publish step 4 groups 8"),
+        *("publish step 5 groups 10", "save"),
+    ]
+    assert learner.link.epochs == [0, 0, 1, 1, 2, 2]
+    assert [report["reset"] for report in learner.link.reports] == ["", "interval", "", "interval", ""]
+    assert learner.checkpoints.newest()[1].reference_epoch == 2
+
+
+def test_a_reset_keeps_the_optimizer_if_told_so(tmp_path):
+    learner = resetting(tmp_path, came(*range(6)), reset__optimizer=False).run()
+    assert learner.acts("reset") == []
+    assert learner.link.epochs == [0, 0, 1, 1]
+
+
+def test_a_run_killed_right_after_a_reset_does_not_do_it_twice(tmp_path):
+    first = resetting(tmp_path, [*came(*range(4)), Killed()], run__max_steps=4)
+    with pytest.raises(Killed):
+        first.run()
+    second = resetting(tmp_path, came(*range(4, 8)), after=first, run__max_steps=4).run()
+    assert second.acts("reset") == [], "the one after step 2 is in the checkpoint; after the last step none follows"
+    assert second.log[0] == "load"
+    assert second.link.epochs == [1, 1, 1]
+
+
+def test_a_reset_on_request_is_done_once_however_often_it_is_told(tmp_path):
+    asked = pb.Command(reset=pb.Reset(reference_epoch=1, reason="by hand"))
+    script = came(*range(8))
+    for place in (1, 4, 8):
+        script.insert(place, CommandCame(asked, Future()))
+    learner = Learner(tmp_path, script, algorithm__reference="manual", run__max_steps=4).run()
+    assert [report["reset"] for report in learner.link.reports] == ["by hand", "", "", ""]
+    assert learner.link.epochs == [0, 1, 1, 1, 1]

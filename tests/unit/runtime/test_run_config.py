@@ -88,7 +88,14 @@ CONTRADICTIONS = {
     ("algorithm.beta=2.0", "algorithm.name=rloo"): {"algorithm": {"name": "rloo", "beta": 2}},
     ("algorithm.label_smoothing", "algorithm.name=dr_grpo"): {"algorithm": {"name": "dr_grpo", "label_smoothing": 0.1}},
     ("algorithm.clip_high=0.3", "algorithm.name=pacs"): {"algorithm": {"clip_high": 0.3}},
-    ("algorithm.score=grpo", "algorithm.reference=batch"): {"algorithm": {"score": "grpo"}},
+    ("algorithm.score=grpo", "algorithm.log_ratio=log_ratio"): {"algorithm": {"score": "grpo"}},
+    ("algorithm.reference=manual", "algorithm.log_ratio=mean_logprob"): {
+        "algorithm": {"reference": "manual", "log_ratio": "mean_logprob"}
+    },
+    ("algorithm.reference=interval", "reset.every_steps=0"): {"algorithm": {"reference": "interval"}},
+    ("algorithm.reference=batch", "reset.every_steps=5"): {"reset": {"every_steps": 5}},
+    ("algorithm.reference=stall", "evaluation.every_steps=0"): {"algorithm": {"reference": "stall"}},
+    ("algorithm.reference=drift", "algorithm.name=grpo"): {"algorithm": {"name": "grpo", "reference": "drift"}},
     ("rollout.group_size", "algorithm.name=grpo"): {"algorithm": {"name": "grpo"}, "rollout": {"group_size": 1}},
     ("rollout.group_size", "algorithm.uniform_groups=drop"): {
         "algorithm": {"name": "reinforce", "uniform_groups": "drop"},

@@ -56,6 +56,19 @@ async def test_a_group_is_handed_over_once(open_lane):
     assert await streams.ledger() == Ledger(admitted=1, trained=0, in_flight=1, tokens_generated=5)
 
 
+async def test_a_stale_group_is_dropped_and_its_prompt_admitted_again_in_one_step(open_lane):
+    streams = await admitted((await open_lane()).process(), 1)
+    prompt = await take_one(streams, "worker")
+    await streams.hand_over(Stream.PROMPTS, prompt.entry_id, Stream.LABELED, b"group")
+    stale = await take_one(streams, "learner", Stream.LABELED)
+    tries = [await streams.admit_again(Stream.LABELED, stale.entry_id, b"prompt 0 again", "stale") for _ in range(2)]
+    assert tries == [True, False]
+    assert await streams.ledger() == Ledger(admitted=2, trained=0, in_flight=1, dropped={"stale": 1})
+    assert (await streams.ledger()).next_sequence == 1, "its number in the order is the same"
+    assert (await take_one(streams, "worker")).payload == b"prompt 0 again"
+    assert await streams.admit(1, b"prompt 1")
+
+
 async def test_nobody_finishes_what_was_never_taken(open_lane):
     streams = await admitted((await open_lane()).process(), 1)
     held = await take_one(streams, "worker")

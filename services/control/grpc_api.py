@@ -12,6 +12,7 @@ from pacs.errors import PacsError
 from pacs.pb import control_pb2 as pb
 from pacs.pb.control_pb2_grpc import ControlServicer, add_ControlServicer_to_server
 from pacs.runtime.grpc_auth import BearerInterceptor
+from pacs.runtime.tasks import end_tasks
 from services.control.agents import Agent, AgentRegistry
 from services.control.handler import ControlHandler
 
@@ -42,21 +43,21 @@ class _Service(ControlServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first event of an agent must be hello")
         agent = await self._agents.attach(first.hello.agent_id, first.hello.role)
         logger.info("%s attached", agent.agent_id)
-        listening = asyncio.create_task(self._listen(agent, request_iterator))
-        self._in_background(self._handler.attached(agent, first.hello))
-        ended = asyncio.create_task(agent.ended.wait())
+        tasks = [asyncio.create_task(self._listen(agent, request_iterator)), asyncio.create_task(agent.ended.wait())]
+        next_command: asyncio.Task[pb.Command] | None = None
         try:
-            while not (listening.done() or ended.done()):
+            if agent.role == "learner":
+                await self._handler.learner_attached(agent, first.hello)
+            else:
+                self._in_background(self._handler.replica_attached(agent, first.hello))
+            while not any(task.done() for task in tasks):
                 next_command = asyncio.create_task(agent.commands.get())
-                await asyncio.wait({next_command, listening, ended}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({*tasks, next_command}, return_when=asyncio.FIRST_COMPLETED)
                 if not next_command.done():
-                    next_command.cancel()
                     break
                 yield next_command.result()
         finally:
-            for task in (listening, ended):
-                task.cancel()
-            await asyncio.gather(listening, ended, return_exceptions=True)
+            await end_tasks([*tasks, *([next_command] if next_command else [])])
             self._agents.detach(agent)
             logger.info("%s detached", agent.agent_id)
 

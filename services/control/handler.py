@@ -97,18 +97,23 @@ class ControlHandler:
         self._wake.set()
         return publication
 
-    async def attached(self, agent: Agent, hello: pb.Hello) -> None:
-        """Place a participant: one that lived through our restart goes on, a new one has something to catch up with."""
-        agent.ready_version = hello.policy_version
-        if agent.role == "learner":
-            await self._pass_on_reset(agent)
-            # A new learner's first act is a publication; until then its slots cannot be counted: nothing is admitted.
-            phase = await self._state.phase()
-            if phase in (Phase.STARTING, Phase.RUNNING):
-                await self._state.set_phase(Phase.STARTING if hello.fresh else Phase.RUNNING)
-        elif hello.fresh and self._tensors:
+    async def learner_attached(self, learner: Agent, hello: pb.Hello) -> None:
+        """Place a learner: to be awaited before it is given any command, so that its first publication comes after.
+
+        A new one's first act is a publication; until then its slots cannot be counted and nothing is admitted. One that
+        lived through our restart goes on.
+        """
+        learner.ready_version = hello.policy_version
+        await self._pass_on_reset(learner)
+        if await self._state.phase() in (Phase.STARTING, Phase.RUNNING):
+            await self._state.set_phase(Phase.STARTING if hello.fresh else Phase.RUNNING)
+
+    async def replica_attached(self, replica: Agent, hello: pb.Hello) -> None:
+        """Place a replica: one that lived through our restart goes on, a new one has something to catch up with."""
+        replica.ready_version = hello.policy_version
+        if hello.fresh and self._tensors:
             async with self._publishing:
-                await self._catch_up(agent)
+                await self._catch_up(replica)
 
     async def _catch_up(self, replica: Agent) -> None:
         """A replica that came late holds no verified weights: bring the live version onto it."""

@@ -86,7 +86,7 @@ async def test_publications_come_one_at_a_time(redis_client):
 async def test_what_an_attaching_learner_does_to_the_phase(redis_client, before, fresh, after):
     control = await Control(redis_client).run_phase(before)
     agent = await control.agents.attach("learner-0", "learner")
-    await control.handler.attached(agent, hello(agent, fresh, 0 if fresh else 3))
+    await control.handler.learner_attached(agent, hello(agent, fresh, 0 if fresh else 3))
     assert await control.state.phase() is after
 
 
@@ -96,7 +96,7 @@ async def test_a_late_replica_is_brought_up_to_the_live_version(redis_client):
         await control.handler.publish(publish_request(step=4, groups_trained=8))
         async with attached(control.agents, "rollout-1") as late:
             replica = late["rollout-1"]
-            await control.handler.attached(replica.agent, hello(replica.agent))
+            await control.handler.replica_attached(replica.agent, hello(replica.agent))
             assert replica.agent.ready_version == 1
             assert replica.names()[-1] == "resume"
             assert replica.heard[-1].resume.policy_version == 1
@@ -109,7 +109,7 @@ async def test_a_replica_that_still_holds_the_live_version_is_left_alone(redis_c
         await control.handler.publish(publish_request())
         async with attached(control.agents, "rollout-1") as others:
             replica = others["rollout-1"]
-            await control.handler.attached(replica.agent, hello(replica.agent, fresh=False, version=1))
+            await control.handler.replica_attached(replica.agent, hello(replica.agent, fresh=False, version=1))
             assert replica.heard == []
             assert replica.agent.ready_version == 1
 
@@ -117,7 +117,7 @@ async def test_a_replica_that_still_holds_the_live_version_is_left_alone(redis_c
 async def test_before_the_first_publication_there_is_nothing_to_catch_up_with(redis_client):
     control = Control(redis_client)
     async with attached(control.agents, "rollout-0") as fakes:
-        await control.handler.attached(fakes["rollout-0"].agent, hello(fakes["rollout-0"].agent))
+        await control.handler.replica_attached(fakes["rollout-0"].agent, hello(fakes["rollout-0"].agent))
         assert fakes["rollout-0"].heard == []
 
 
@@ -232,13 +232,13 @@ async def test_a_reset_is_asked_for_until_a_version_of_its_epoch_is_live(redis_c
         await control.handler.publish(publish_request())
         learner = fakes["learner-0"]
         assert [await control.handler.request_reset("by hand") for _ in range(2)] == [1, 1], "one reset, asked twice"
-        await control.handler.attached(learner.agent, hello(learner.agent))  # it was killed before it did it
+        await control.handler.learner_attached(learner.agent, hello(learner.agent))  # it was killed before it did it
         await assert_eventually(lambda: learner.names().count("reset") == 3)
         assert {(c.reset.reference_epoch, c.reset.reason) for c in learner.heard if c.HasField("reset")} == (
             {(1, "by hand")}
         )
         await control.handler.publish(publish_request(step=1, reference_epoch=1))
-        await control.handler.attached(learner.agent, hello(learner.agent))
+        await control.handler.learner_attached(learner.agent, hello(learner.agent))
         await control.handler.stop("enough")
         await assert_eventually(lambda: "stop" in learner.names())
         assert learner.names().count("reset") == 3, "it is done"

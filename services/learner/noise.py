@@ -9,13 +9,18 @@ from pacs.runtime.config import RunConfig
 from services.learner.batches import Batch
 from services.learner.engine import TrainingEngine
 
-__all__ = ["NOISE_BOUNDS", "NoiseFloor"]
+__all__ = ["NoiseFloor", "noise_bound"]
 
 GROUPS = 4  # measured on so many of the first batch
-NOISE_BOUNDS = {"float32": 1e-4, "bfloat16": 1.0}
-"""Largest |ψ| of an untouched policy that is no cause for worry; see docs/algorithm.md for what was measured."""
+FLOAT32_BOUND = 1e-4
+BFLOAT16_BOUND_PER_TOKEN = 0.02  # twice what was measured, see docs/algorithm.md
 
 logger = logging.getLogger(__name__)
+
+
+def noise_bound(dtype: str, longest_tokens: int) -> float:
+    """Largest |ψ| of an untouched policy that is no cause for worry, for responses up to some tokens."""
+    return FLOAT32_BOUND if dtype == "float32" else BFLOAT16_BOUND_PER_TOKEN * longest_tokens
 
 
 class NoiseFloor:
@@ -37,7 +42,7 @@ class NoiseFloor:
         if self._measured is None and self._config.algorithm.name == "pacs":
             measured = self._measure(batch)
             if math.isfinite(measured):
-                self._judge(measured)
+                self._judge(measured, noise_bound(self._config.model.dtype, int(batch.response_tokens_B.max())))
                 self._measured = measured
         return self._measured
 
@@ -54,8 +59,7 @@ class NoiseFloor:
         score_PG = score_groups(log_ratio_PG, everyone_PG, score="rloo" if batch.group_size > 1 else "naive")
         return float(score_PG.abs().max())
 
-    def _judge(self, measured: float) -> None:
-        bound = NOISE_BOUNDS[self._config.model.dtype]
+    def _judge(self, measured: float, bound: float) -> None:
         said = f"an untouched policy scores up to |psi| = {measured:.2g} in {self._config.model.dtype}"
         if measured <= bound:
             logger.info("%s (bound %g)", said, bound)

@@ -7,7 +7,7 @@ from pacs.errors import ServiceFailed
 from pacs.testing import make_config, make_labeled_group
 from services.learner.batches import make_batch
 from services.learner.handler import LearnerHandler
-from services.learner.noise import NOISE_BOUNDS
+from services.learner.noise import noise_bound
 from services.learner.testing import FakeTrainingEngine
 
 GOOD, BAD = 21, 22  # the tokens of the first and the second response of every group
@@ -205,10 +205,15 @@ def test_the_noise_floor_is_measured_once_and_what_is_above_the_bound_is_said(ca
     figures = [train(handler, groups((1, 0), (1, 0)))["noise_floor"] for _ in range(2)]
     assert engine.calls.count("logprobs 1") == 4
     assert figures == [pytest.approx(0.125, rel=1e-4)] * 2, "the first row's 1/8 less than its peers' 1/2"
-    assert f"above the bound of {NOISE_BOUNDS['float32']:g}" in caplog.text
+    assert f"above the bound of {noise_bound('float32', 1):g}" in caplog.text
 
 
 def test_an_exact_engine_has_no_noise(caplog):
     handler = LearnerHandler(make_config({"run.groups_per_step": 2}), FakeTrainingEngine())
     assert train(handler, groups((1, 0), (1, 0)))["noise_floor"] == 0
     assert "above" not in caplog.text
+
+
+def test_what_rounding_may_do_to_a_score_grows_with_length_in_bfloat16():
+    assert noise_bound("float32", 4096) == 1e-4
+    assert noise_bound("bfloat16", 243) == pytest.approx(4.86), "2.3 were measured"

@@ -1,9 +1,18 @@
-"""Tiny random models that load in a second, for tests of the real engines."""
+"""Tiny random models that load in a second, and worlds of a few ranks, for tests of the real engines."""
 
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from pacs.local.ports import free_port
+
+HERE = Path(__file__).parent
+WORLD_SECONDS = 420.0
 EOS_TOKENS = [2, 7]  # two, as many instruction-tuned models have
 
 
@@ -57,3 +66,50 @@ def _byte_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<end>")
+
+
+@pytest.fixture(scope="session")
+def run_world(tiny_models, tmp_path_factory):
+    """Runs scenarios on some ranks; a scenario's folder is its name in the world's own folder."""
+
+    def run(name, ranks, scenarios, persistent_elements=0):
+        root = tmp_path_factory.mktemp(name)
+        for key, spec in scenarios.items():
+            spec.setdefault("model", str(tiny_models[0]))
+            spec.setdefault("folder", str(root / key))
+        spec_file, results = root / "spec.json", root / "results.json"
+        spec_file.write_text(
+            json.dumps({"scenarios": scenarios, "results": str(results), "persistent_elements": persistent_elements})
+        )
+        _run_ranks(root, ranks, spec_file)
+        return {key: {**spec, **result} for (key, spec), result in zip(
+            scenarios.items(), json.loads(results.read_text()).values(), strict=True
+        )}  # fmt: skip
+
+    return run
+
+
+def _run_ranks(root, ranks, spec_file):
+    port = free_port()
+    processes = []
+    for rank in range(ranks):
+        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+        with (root / f"rank{rank}.log").open("w") as log:
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, HERE / "ranks_worker.py", spec_file],
+                    env={**os.environ, "MASTER_ADDR": "127.0.0.1", **{key: str(value) for key, value in own.items()}},
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+    deadline = time.monotonic() + WORLD_SECONDS
+    try:
+        for process in processes:  # rank 0 first: the others end with it
+            process.wait(max(0.1, deadline - time.monotonic()))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    logs = "\n".join(f"rank {rank}: …{(root / f'rank{rank}.log').read_text()[-3000:]}" for rank in range(ranks))
+    assert [process.returncode for process in processes] == [0] * ranks, logs

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import torch  # noqa: TID253  # every scenario is about its tensors
+from gradient_scenario import gradients
+from whole_groups import load_policy, token_logprobs_of, whole_group_gradient
 
-from pacs.algo import pacs_loss
 from pacs.errors import BadInput
 from pacs.testing import make_config, make_labeled_group
 from services.learner import deepspeed_setup
@@ -112,29 +113,13 @@ def relative(found, wanted):
 
 
 def autograd_gradient(model_path, groups):
-    """Of the PACS loss on the whole batch at once, in float64, without any of the learner's machinery."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float64)
+    """Of the PACS loss of whole groups, in float64, without any of the learner's machinery."""
+    model = load_policy(model_path, torch.float64)
     batch = make_batch(groups)
-    longest = int(batch.tokens_B.max())
-    ids_BL = torch.zeros(len(batch.tokens_B), longest, dtype=torch.int64)
-    for row, ids in enumerate(batch.token_ids_B):
-        ids_BL[row, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
-    place_L = torch.arange(longest)
-    tokens_B, prompt_B = torch.from_numpy(batch.tokens_B), torch.from_numpy(batch.prompt_tokens_B)
-    inside_BL = place_L < tokens_B[:, None]
-    logits_BLV = model(input_ids=ids_BL, attention_mask=inside_BL.long()).logits[:, :-1]
-    logp_BL = logits_BLV.log_softmax(-1).gather(-1, ids_BL[:, 1:, None]).squeeze(-1)
-    response_BL = (inside_BL & (place_L >= prompt_B[:, None]))[:, 1:]
-    logp_B = (logp_BL * response_BL).sum(-1)
-    label_B, valid_B = torch.from_numpy(batch.label_B), torch.from_numpy(batch.valid_B)
-    loss = pacs_loss(logp_B, logp_B.detach(), label_B, valid_B, group_size=batch.group_size, count=len(logp_B)).loss
-    loss.backward()
-    parameters = dict(model.named_parameters())
-    gradient = {name: p.grad for name, p in parameters.items()}
-    first_T = logp_BL[0, : len(batch.token_ids_B[0]) - 1].detach()
-    return gradient, {name: p.detach() for name, p in parameters.items()}, logp_B.detach(), first_T
+    gradient, logp_B, _ = whole_group_gradient(model, batch)
+    with torch.no_grad():
+        first_1L, _ = token_logprobs_of(model, batch, np.array([0]))
+    return gradient, {name: p.detach() for name, p in model.named_parameters()}, logp_B, first_1L[0]
 
 
 def first_step(scenario):
@@ -365,7 +350,7 @@ def unequal(one, other):
     ]
 
 
-SCENARIOS = {f.__name__: f for f in (first_step, continuation, other_world, not_finite, reset, reference)}
+SCENARIOS = {f.__name__: f for f in (first_step, gradients, continuation, other_world, not_finite, reset, reference)}
 
 
 def main(spec_path):

@@ -3,7 +3,6 @@
 Each world runs its scenarios in one go (`ranks_worker.py`): what takes time is starting processes and engines.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -14,12 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pacs.local.ports import free_port
-
 pytestmark = pytest.mark.engine
 
 HERE = Path(__file__).parent
-WORLD_SECONDS = 420.0
 SMALL = {"group_size": 4, "groups": 2}  # two groups over several micro-batches, and over the ranks
 STAGES = (0, 1, 2, 3)
 
@@ -39,53 +35,6 @@ def untied_model(model, tmp_path_factory):
     torch.manual_seed(3)
     Qwen3ForCausalLM(Qwen3Config.from_pretrained(model, tie_word_embeddings=False)).save_pretrained(path)
     return path
-
-
-@pytest.fixture(scope="module")
-def run_world(model, tmp_path_factory):
-    """Runs scenarios on some ranks; a scenario's folder is its name in the world's own folder."""
-
-    def run(name, ranks, scenarios, persistent_elements=0):
-        root = tmp_path_factory.mktemp(name)
-        for key, spec in scenarios.items():
-            spec.setdefault("model", str(model))
-            spec.setdefault("folder", str(root / key))
-        spec_file, results = root / "spec.json", root / "results.json"
-        spec_file.write_text(
-            json.dumps({"scenarios": scenarios, "results": str(results), "persistent_elements": persistent_elements})
-        )
-        _run_ranks(root, ranks, spec_file)
-        return {key: {**spec, **result} for (key, spec), result in zip(
-            scenarios.items(), json.loads(results.read_text()).values(), strict=True
-        )}  # fmt: skip
-
-    return run
-
-
-def _run_ranks(root, ranks, spec_file):
-    port = free_port()
-    processes = []
-    for rank in range(ranks):
-        own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-        with (root / f"rank{rank}.log").open("w") as log:
-            processes.append(
-                subprocess.Popen(
-                    [sys.executable, HERE / "ranks_worker.py", spec_file],
-                    env={**os.environ, "MASTER_ADDR": "127.0.0.1", **{key: str(value) for key, value in own.items()}},
-                    stdout=log,
-                    stderr=log,
-                )
-            )
-    deadline = time.monotonic() + WORLD_SECONDS
-    try:
-        for process in processes:  # rank 0 first: the others end with it
-            process.wait(max(0.1, deadline - time.monotonic()))
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    logs = "\n".join(f"rank {rank}: …{(root / f'rank{rank}.log').read_text()[-3000:]}" for rank in range(ranks))
-    assert [process.returncode for process in processes] == [0] * ranks, logs
 
 
 @pytest.fixture(scope="module")

@@ -68,3 +68,21 @@ def test_full_coefficients_and_their_signs(case):
     low = [k for k, label in enumerate(case["labels"]) if label and case["psi"][k] < 0]
     opposed = [k for k in low if pathwise[k] < 0 < full[k]]
     assert opposed == case["correct_samples_pathwise_raises_and_full_lowers"]
+
+
+@pytest.mark.parametrize(("gradient", "direction"), [("pathwise", 1), ("full", -1)])
+def test_a_small_step_moves_the_listed_samples_as_the_gradient_says(case, gradient, direction):
+    """On a policy of one softmax a group, over its samples and one more outcome for all the rest of the probability."""
+    listed = case.get("correct_samples_pathwise_raises_and_full_lowers")
+    if not listed:
+        pytest.skip("no samples are listed whose direction the two gradients disagree on")
+    (logp_B, *others), options = arguments(case)
+    logp_PG = logp_B.view(-1, case["group_size"])
+    rest_P1 = torch.log1p(-logp_PG.exp().sum(-1, keepdim=True))
+    logits = torch.cat([logp_PG, rest_P1], dim=-1).requires_grad_()
+    before_B = logits.log_softmax(-1)[:, :-1].flatten()
+    close(before_B.detach(), logp_B.tolist())
+    (coefficients(before_B, *others, **options, gradient=gradient) * before_B).sum().backward()
+    after_B = (logits - 1e-3 * logits.grad).log_softmax(-1)[:, :-1].flatten()
+    moved_B = (after_B - before_B).detach() * direction
+    assert all(moved_B[k] > 0 for k in listed), moved_B

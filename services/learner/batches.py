@@ -16,6 +16,7 @@ from pacs.wire.groups import Label, LabeledGroup
 __all__ = ["Batch", "MicroBatch", "make_batch", "pad", "placeholder", "plan_micro_batches", "split_rows"]
 
 
+PASS_SHARE = 32  # of a micro-batch's budget is what a forward and backward pass costs beside its tokens
 CUT_OFF = "length"  # the engine's finish_reason where the token limit ended the completion
 
 
@@ -111,17 +112,27 @@ def make_batch(groups: Sequence[LabeledGroup]) -> Batch:
 def plan_micro_batches(
     tokens_B: NDArray[np.int64], rows: NDArray[np.int64], max_tokens: int
 ) -> list[NDArray[np.int64]]:
-    """Split rows so that rows × longest stays within `max_tokens`, sorted by length so that padding is small.
+    """Split rows, sorted by length, where it costs least, each part with rows × longest within `max_tokens`.
 
-    A single row longer than the budget gets a micro-batch of its own.
+    The cost is that of all padded tokens and, for each part, of a 32nd of `max_tokens`: what passes cost beside their
+    tokens. Exact, by dynamic programming over the sorted rows. A single row longer than the budget gets a part of its
+    own.
     """
     ordered = rows[np.argsort(-tokens_B[rows], kind="stable")]
-    plan, start = [], 0
-    while start < len(ordered):
-        fits = max(1, max_tokens // int(tokens_B[ordered[start]]))  # the first is the longest
-        plan.append(ordered[start : start + fits])
-        start += fits
-    return plan
+    longest, each = tokens_B[ordered], max_tokens / PASS_SHARE
+    cost = np.concatenate([[0.0], np.full(len(ordered), np.inf)])  # of the best plan for the first so many rows
+    last = np.zeros(len(ordered) + 1, dtype=np.int64)  # where its last part begins
+    for start in range(len(ordered)):
+        fits = max(1, max_tokens // int(longest[start]))
+        ends = np.arange(start + 1, min(start + fits, len(ordered)) + 1)
+        with_part = cost[start] + each + longest[start] * (ends - start)
+        ends, with_part = ends[with_part < cost[ends]], with_part[with_part < cost[ends]]
+        cost[ends], last[ends] = with_part, start
+    plan, end = [], len(ordered)
+    while end:
+        plan.append(ordered[last[end] : end])
+        end = int(last[end])
+    return plan[::-1]
 
 
 def split_rows(tokens_B: NDArray[np.int64], rows: NDArray[np.int64], ranks: int) -> list[NDArray[np.int64]]:

@@ -1,3 +1,6 @@
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,6 +55,32 @@ def test_every_row_is_in_one_micro_batch_within_the_budget(lengths, budget, data
         assert len(part) * tokens_B[part].max() <= budget or len(part) == 1
     longest = [tokens_B[part].max() for part in plan]
     assert longest == sorted(longest, reverse=True), "rows of like length go together"
+
+
+def padded_tokens(tokens_B, plan):
+    return sum(len(part) * int(tokens_B[part].max()) for part in plan)
+
+
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=7), budget=st.integers(1, 120))
+def test_no_other_way_to_cut_the_sorted_rows_costs_less(lengths, budget):
+    tokens_B = np.array(lengths)
+    ordered = np.argsort(-tokens_B, kind="stable")
+
+    def cost(plan):
+        if any(len(part) > 1 and padded_tokens(tokens_B, [part]) > budget for part in plan):
+            return math.inf
+        return padded_tokens(tokens_B, plan) + len(plan) * budget / 32
+
+    cuts = itertools.chain.from_iterable(itertools.combinations(range(1, len(ordered)), n) for n in range(len(ordered)))
+    best = min(cost(np.split(ordered, cut)) for cut in cuts)
+    assert cost(plan_micro_batches(tokens_B, np.arange(len(ordered)), budget)) == pytest.approx(best)
+
+
+def test_padding_is_worth_more_passes_but_not_many():
+    tokens_B = np.array([400, 20, 20, 20, 380, 20])
+    plan = plan_micro_batches(tokens_B, np.arange(6), 3200)
+    assert [part.tolist() for part in plan] == [[0, 4], [1, 2, 3, 5]], "all would fit into one, with 1600 tokens wasted"
+    assert len(plan_micro_batches(np.arange(91, 101), np.arange(10), 3200)) == 1
 
 
 @given(

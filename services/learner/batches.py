@@ -68,6 +68,8 @@ class Batch:
 class MicroBatch:
     """Some rows, padded on the right, with the places of their response tokens.
 
+    It has no mask: causal attention never looks to the right, where the padding is, and nothing of the padding is read.
+
     Args:
         rows: indices into the batch.
         row_N, column_N: where each response token is *predicted*: one place before it.
@@ -77,7 +79,6 @@ class MicroBatch:
 
     rows: NDArray[np.int64]
     input_ids_bL: NDArray[np.int64]
-    attention_mask_bL: NDArray[np.int64]
     row_N: NDArray[np.int64]
     column_N: NDArray[np.int64]
     target_N: NDArray[np.int64]
@@ -154,7 +155,6 @@ def placeholder(pad_token_id: int) -> MicroBatch:
     return MicroBatch(
         rows=np.zeros(0, dtype=np.int64),
         input_ids_bL=np.full((1, 2), pad_token_id, dtype=np.int64),
-        attention_mask_bL=np.ones((1, 2), dtype=np.int64),
         row_N=np.zeros(1, dtype=np.int64),
         column_N=np.zeros(1, dtype=np.int64),
         target_N=np.full(1, pad_token_id, dtype=np.int64),
@@ -172,7 +172,6 @@ def pad(batch: Batch, rows: NDArray[np.int64], pad_token_id: int) -> MicroBatch:
     return MicroBatch(
         rows=rows,
         input_ids_bL=input_ids_bL,
-        attention_mask_bL=inside_bL.astype(np.int64),
         row_N=row_N,
         column_N=column_N - 1,
         target_N=input_ids_bL[row_N, column_N],

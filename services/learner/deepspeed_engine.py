@@ -47,15 +47,12 @@ class _ResponseLogprobs(torch.nn.Module):
     def forward(
         self,
         input_ids_bL: torch.Tensor,
-        attention_mask_bL: torch.Tensor,
         row_N: torch.Tensor,
         column_N: torch.Tensor,
         target_N: torch.Tensor,
         temperature: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        hidden_bLD = self.policy.get_decoder()(
-            input_ids=input_ids_bL, attention_mask=attention_mask_bL, use_cache=False
-        ).last_hidden_state
+        hidden_bLD = self.policy.get_decoder()(input_ids=input_ids_bL, use_cache=False).last_hidden_state
         out = token_logprobs(
             hidden_bLD[row_N, column_N],
             self.policy.get_output_embeddings().weight,
@@ -208,9 +205,7 @@ class DeepSpeedEngine:
         column_N = torch.arange(len(token_ids) - 1, device=ids.device)
         self._engine.eval()
         with torch.no_grad():
-            logp_N, _ = self._engine(
-                ids[None], torch.ones_like(ids)[None], torch.zeros_like(column_N), column_N, ids[1:], temperature=1.0
-            )
+            logp_N, _ = self._engine(ids[None], torch.zeros_like(column_N), column_N, ids[1:], temperature=1.0)
         result: NDArray[np.float32] = logp_N.float().cpu().numpy()
         return result
 
@@ -359,7 +354,6 @@ class DeepSpeedEngine:
     def _forward(self, micro_batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
         arrays = (
             micro_batch.input_ids_bL,
-            micro_batch.attention_mask_bL,
             micro_batch.row_N,
             micro_batch.column_N,
             micro_batch.target_N,

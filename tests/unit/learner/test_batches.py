@@ -96,13 +96,12 @@ def test_padding_keeps_every_token_and_predicts_every_response_token_from_the_on
     batch = make_batch(groups)
     rows = np.array(data.draw(st.permutations(range(len(groups)))), dtype=np.int64)
     micro = pad(batch, rows, pad_token_id=99)
-    assert micro.input_ids_bL.shape == micro.attention_mask_bL.shape == (len(rows), batch.tokens_B.max())
+    assert micro.input_ids_bL.shape == (len(rows), batch.tokens_B.max())
     assert len(micro.row_N) == batch.response_tokens_B.sum()
     for b, row in enumerate(rows):
         length, prompt = batch.tokens_B[row], batch.prompt_tokens_B[row]
         assert micro.input_ids_bL[b, :length].tolist() == batch.token_ids_B[row].tolist()
         assert (micro.input_ids_bL[b, length:] == 99).all()
-        assert micro.attention_mask_bL[b].tolist() == [1] * length + [0] * (batch.tokens_B.max() - length)
         mine = micro.row_N == b
         assert micro.column_N[mine].tolist() == list(range(prompt - 1, length - 1))
         assert micro.target_N[mine].tolist() == batch.token_ids_B[row][prompt:].tolist()

@@ -170,7 +170,12 @@ def pair_of_adapters(run_world):
 
 
 ADAPTERS = "pair_of_adapters"
-ADAPTER_SCENARIOS = {"first": "first_step_of_adapters", "continuation": "continuation", "reset": "reset"}
+ADAPTER_SCENARIOS = {
+    "first": "first_step_of_adapters",
+    "continuation": "continuation",
+    "reset": "reset",
+    "reference": "reference",
+}
 ADAPTER_KEYS = [*(str(stage) for stage in STAGES), "bfloat16-0", "bfloat16-3"]
 WORLDS = ("alone", "pair", "trio")
 FIRST_STEPS = [
@@ -190,6 +195,7 @@ REFERENCES = [
     *(("pair", f"reference-{stage}") for stage in STAGES),
     *(("trio", f"reference-{stage}") for stage in (0, 3)),
     *((BFLOAT16, f"reference-{stage}") for stage in (0, 2, 3)),
+    *((ADAPTERS, f"reference-{key}") for key in ADAPTER_KEYS),
 ]
 
 

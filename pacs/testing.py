@@ -16,7 +16,7 @@ from pacs.errors import ServiceFailed
 from pacs.local.ports import free_port
 from pacs.local.redis_server import EmbeddedRedis
 from pacs.runtime.config import RunConfig
-from pacs.transport.manifest import TensorMeta
+from pacs.transport.manifest import Adapters, TensorMeta
 from pacs.wire.groups import Completion, Group, Label, LabeledGroup, Prompt, Verdict, VersionSpan
 
 __all__ = [
@@ -199,9 +199,15 @@ class FakeSamplingEngine:
         """Remember who asked."""
         self.calls.append(f"join {address} as {rank} of {world_size}")
 
-    async def receive_weights(self, policy_version: int, tensors: Sequence[TensorMeta], bucket_bytes: int) -> list[str]:
+    async def receive_weights(
+        self,
+        policy_version: int,
+        tensors: Sequence[TensorMeta],
+        bucket_bytes: int,
+        adapters: Adapters | None = None,
+    ) -> list[str]:
         """Take the version; the digest of a tensor is its name."""
-        self.calls.append(f"receive {policy_version}")
+        self.calls.append(f"receive {policy_version}" + (" as adapters" if adapters else ""))
         self._half_loaded = True
         if self.transfer_failure is not None:
             failure, self.transfer_failure = self.transfer_failure, None

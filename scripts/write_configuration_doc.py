@@ -40,6 +40,7 @@ RULES = """
 * `algorithm.score: grpo` needs `algorithm.log_ratio: mean_logprob`: with `algorithm.reference: batch` every batch
   begins with all log_ratios equal, where its gradient is a million times too large.
 * `algorithm.importance_cap` is 0 or at least 1.
+* `model.lora.alpha` and `model.lora.target_modules` stay at their defaults where `model.lora.rank` is 0.
 * `learner.minibatch_groups`, where it is not 0, divides `run.groups_per_step`.
 * Every port differs from every other.
 * `data.source: file` goes with `data.path`, `data.source: reasoning_gym` with `data.family`; see [data.md](data.md).

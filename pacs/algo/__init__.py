@@ -12,6 +12,7 @@ from pacs.algo.health import (
     uniform_groups,
     uniform_share,
 )
+from pacs.algo.lora import merge_lora
 from pacs.algo.objectives import PolicyLoss, Step, differentiate, importance_weights
 from pacs.algo.pacs_loss import Gradient, PacsLoss, coefficients, pacs_loss
 from pacs.algo.pass_at_k import avg_at_k, maj_at_k, pass_at_k
@@ -68,6 +69,7 @@ __all__ = [
     "maj_at_k",
     "masked_sum",
     "mean_logprob",
+    "merge_lora",
     "naive",
     "pacs_loss",
     "pass_at_k",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pacs.data.problems import load_problems
 from pacs.errors import BadInput
+from pacs.runtime.base_model import weight_files
 from pacs.runtime.config import RunConfig
 
 __all__ = ["check", "check_model_directory", "check_ports", "check_redis"]
@@ -21,6 +22,8 @@ def check(config: RunConfig) -> None:
 
     """
     check_model_directory(config.model.path)
+    if config.model.lora.rank:
+        weight_files(config.model.path)
     load_problems(config.data, config.run.seed)
     check_ports(config)
     if config.redis.url is not None:

@@ -122,14 +122,16 @@ class JoinCommunicator(_message.Message):
     def __init__(self, address: _Optional[str] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., timeout_seconds: _Optional[float] = ...) -> None: ...
 
 class TransferWeights(_message.Message):
-    __slots__ = ("policy_version", "tensors", "bucket_bytes")
+    __slots__ = ("policy_version", "tensors", "bucket_bytes", "adapters")
     POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     BUCKET_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     policy_version: int
     tensors: _containers.RepeatedCompositeFieldContainer[TensorMeta]
     bucket_bytes: int
-    def __init__(self, policy_version: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., bucket_bytes: _Optional[int] = ...) -> None: ...
+    adapters: Adapters
+    def __init__(self, policy_version: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., bucket_bytes: _Optional[int] = ..., adapters: _Optional[_Union[Adapters, _Mapping]] = ...) -> None: ...
 
 class Probe(_message.Message):
     __slots__ = ("token_ids",)
@@ -167,19 +169,31 @@ class TensorMeta(_message.Message):
     shape: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class Adapters(_message.Message):
+    __slots__ = ("rank", "alpha", "base")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    ALPHA_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    alpha: float
+    base: str
+    def __init__(self, rank: _Optional[int] = ..., alpha: _Optional[float] = ..., base: _Optional[str] = ...) -> None: ...
+
 class PublishRequest(_message.Message):
-    __slots__ = ("step", "groups_trained", "tensors", "bucket_bytes", "reference_epoch")
+    __slots__ = ("step", "groups_trained", "tensors", "bucket_bytes", "reference_epoch", "adapters")
     STEP_FIELD_NUMBER: _ClassVar[int]
     GROUPS_TRAINED_FIELD_NUMBER: _ClassVar[int]
     TENSORS_FIELD_NUMBER: _ClassVar[int]
     BUCKET_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     step: int
     groups_trained: int
     tensors: _containers.RepeatedCompositeFieldContainer[TensorMeta]
     bucket_bytes: int
     reference_epoch: int
-    def __init__(self, step: _Optional[int] = ..., groups_trained: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., bucket_bytes: _Optional[int] = ..., reference_epoch: _Optional[int] = ...) -> None: ...
+    adapters: Adapters
+    def __init__(self, step: _Optional[int] = ..., groups_trained: _Optional[int] = ..., tensors: _Optional[_Iterable[_Union[TensorMeta, _Mapping]]] = ..., bucket_bytes: _Optional[int] = ..., reference_epoch: _Optional[int] = ..., adapters: _Optional[_Union[Adapters, _Mapping]] = ...) -> None: ...
 
 class PublishReply(_message.Message):
     __slots__ = ("policy_version", "max_logprob_gap", "phase_seconds", "version_steps")

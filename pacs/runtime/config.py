@@ -14,6 +14,7 @@ __all__ = [
     "DataSection",
     "EvaluationSection",
     "LearnerSection",
+    "LoraSection",
     "MathSection",
     "ModelSection",
     "PublicationSection",
@@ -56,6 +57,40 @@ class RunSection(Section):
         return self.directory / self.name
 
 
+NEVER_ADAPTED = ("lm_head", "embed_tokens")  # log-probs are computed from the head's own weights, and both may be one
+
+
+class LoraSection(Section):
+    """Low-rank adapters, trained in place of the weights. See [design 0008](design/0008-adapters.md)."""
+
+    rank: int = Field(0, ge=0, description="r of W + (alpha/r)·B·A; 0: no adapters, all weights are trained.")
+    alpha: float = Field(32.0, gt=0, description="Numerator of the factor on B·A.")
+    target_modules: list[str] = Field(
+        default_factory=list,
+        description="Linear layers to adapt, by the last part of their names, as q_proj; empty: all but the head.",
+    )
+
+    @model_validator(mode="after")
+    def _settings_have_an_effect(self) -> Self:
+        for key in ("alpha", "target_modules"):
+            value = getattr(self, key)
+            if not self.rank and value != type(self).model_fields[key].get_default(call_default_factory=True):
+                raise ValueError(
+                    f"model.lora.{key}={value} has no effect with model.lora.rank=0; set model.lora.rank or remove it"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _targets_can_be_adapted(self) -> Self:
+        refused = [name for name in self.target_modules if name in NEVER_ADAPTED or not name.isidentifier()]
+        if refused:
+            raise ValueError(
+                "model.lora.target_modules must be last parts of names of linear layers other than "
+                f"{' and '.join(NEVER_ADAPTED)}, got {refused}; remove them"
+            )
+        return self
+
+
 class ModelSection(Section):
     """The policy to start from."""
 
@@ -64,6 +99,7 @@ class ModelSection(Section):
         "float32", description="Of weights and arithmetic, in learner and engine."
     )
     max_tokens: int = Field(1024, ge=16, description="Longest prompt plus response, tokens.")
+    lora: LoraSection = LoraSection()
 
 
 class DataSection(Section):

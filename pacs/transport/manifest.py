@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pacs.errors import BadInput
 
-__all__ = ["Bucket", "TensorMeta", "plan_buckets"]
+__all__ = ["Adapters", "Bucket", "TensorMeta", "adapter_pair", "plan_buckets"]
 
 ALIGNMENT_BYTES = 16  # a bucket's slice must be viewable as any dtype, and vector loads like it
 _DTYPE_BYTES = {
@@ -26,6 +26,33 @@ _DTYPE_BYTES = {
     "uint8": 1,
     "bool": 1,
 }
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """What makes tensors of a publication into weights: W + (alpha/rank)·B·A, over a base that both sides have.
+
+    Args:
+        rank: rows of A and columns of B.
+        alpha: numerator of the scale.
+        base: fingerprint of the base's weights.
+
+    """
+
+    rank: int
+    alpha: float
+    base: str
+
+    @property
+    def scale(self) -> float:
+        """Factor on B·A."""
+        return self.alpha / self.rank
+
+
+def adapter_pair(weight: str) -> tuple[str, str]:
+    """Names of the A and B that adapt the base's tensor of this name, as peft's files have them."""
+    module = weight.removesuffix(".weight")
+    return f"{module}.lora_A.weight", f"{module}.lora_B.weight"
 
 
 @dataclass(frozen=True)

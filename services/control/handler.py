@@ -57,6 +57,7 @@ class ControlHandler:
         self._publishing = asyncio.Lock()
         self._evaluation: asyncio.Task[Any] | None = None
         self._tensors: Sequence[pb.TensorMeta] = ()
+        self._adapters: pb.Adapters | None = None
         self._wake = asyncio.Event()
         self._latest: dict[str, Any] = {}
         self._pause_reason = ""
@@ -86,6 +87,7 @@ class ControlHandler:
         async with self._publishing:
             await self._evaluation_done()
             self._tensors = list(request.tensors)
+            self._adapters = request.adapters if request.HasField("adapters") else None
             version = await self._state.policy_version() + 1
             publication = await self._bring_live(version)
             await self._state.commit_version(version, request.step, request.groups_trained, request.reference_epoch)
@@ -213,7 +215,7 @@ class ControlHandler:
 
     async def _bring_live(self, version: int) -> Publication:
         try:
-            publication = await self._publisher.publish(version, self._tensors)
+            publication = await self._publisher.publish(version, self._tensors, self._adapters)
         except PacsError:
             self._metrics.count_publication("failed")
             raise

@@ -62,8 +62,15 @@ class Publisher:
         self._phase_seconds = config.publication.phase_seconds
         self._members: tuple[Agent, ...] = ()
 
-    async def publish(self, policy_version: int, tensors: Sequence[pb.TensorMeta]) -> Publication:
+    async def publish(
+        self, policy_version: int, tensors: Sequence[pb.TensorMeta], adapters: pb.Adapters | None = None
+    ) -> Publication:
         """Bring `policy_version` onto every attached replica and verify it there.
+
+        Args:
+            policy_version: the new one.
+            tensors: the learner's manifest.
+            adapters: what its tensors are to the base; None where they are the whole model.
 
         Raises:
             PublicationFailed: with the phase, the participant and its own error text.
@@ -79,7 +86,7 @@ class Publisher:
             async with self._phase(publication, "connect"):
                 await self._connect(learner, replicas)
             async with self._phase(publication, "transfer"):
-                await self._transfer(learner, replicas, policy_version, tensors)
+                await self._transfer(learner, replicas, policy_version, tensors, adapters)
             async with self._phase(publication, "verify"):
                 publication.max_logprob_gap = await self._verify(learner, replicas)
             async with self._phase(publication, "resume"):
@@ -127,10 +134,18 @@ class Publisher:
         self._members = members
 
     async def _transfer(
-        self, learner: Agent, replicas: Sequence[Agent], policy_version: int, tensors: Sequence[pb.TensorMeta]
+        self,
+        learner: Agent,
+        replicas: Sequence[Agent],
+        policy_version: int,
+        tensors: Sequence[pb.TensorMeta],
+        adapters: pb.Adapters | None,
     ) -> None:
         command = pb.TransferWeights(
-            policy_version=policy_version, tensors=tensors, bucket_bytes=self._config.publication.bucket_bytes
+            policy_version=policy_version,
+            tensors=tensors,
+            bucket_bytes=self._config.publication.bucket_bytes,
+            adapters=adapters,
         )
         sent, *received = await self._together(
             self._one("transfer", agent, pb.Command(transfer_weights=command)) for agent in (learner, *replicas)

@@ -12,6 +12,7 @@ def main(settings: Settings) -> None:
     """Wire the learner and train until the last step or until told to stop."""
     from prometheus_client import CollectorRegistry
 
+    from pacs.runtime.base_model import adapters_of
     from pacs.runtime.health_server import HealthServer
     from services.learner.checkpoints import Checkpoints
     from services.learner.export import write_export
@@ -28,7 +29,13 @@ def main(settings: Settings) -> None:
     stop_on_signals(lambda: link.ask_to_stop("signal"))
     health = HealthServer(registry, lambda: link.waiting_for, settings.bind_host, config.learner.metrics_port)
     with open_engine(config, link.rank_lost) as engine:
-        sender = WeightSender(engine, settings.advertise_host, config.publication.phase_seconds, engine.backend)
+        sender = WeightSender(
+            engine,
+            settings.advertise_host,
+            config.publication.phase_seconds,
+            engine.backend,
+            adapters_of(config.model),
+        )
         loop = TrainLoop(
             config,
             engine,

@@ -23,6 +23,14 @@ from pacs.transport.manifest import TensorMeta, plan_buckets
 from services.learner.batches import Batch, MicroBatch, pad, placeholder, plan_micro_batches, split_rows
 from services.learner.deepspeed_setup import initialize
 from services.learner.engine import SequenceLogprobs, StepOutcome
+from services.learner.lora import (
+    adapter_layout,
+    add_adapters,
+    check_same_adapters,
+    export_merged,
+    keep_frozen_out,
+    published_parameters,
+)
 from services.learner.reference import ReferenceSnapshot
 from services.learner.world import World
 from services.learner.zero import gradient_store
@@ -107,6 +115,7 @@ class DeepSpeedEngine:
         torch.manual_seed(config.run.seed)
         policy = _load_policy(config)
         wrapped = _ResponseLogprobs(policy, config.rollout.temperature, config.learner.logit_chunk_tokens)
+        keep_frozen_out(wrapped)
         engine = initialize(wrapped, config)
         if config.learner.zero_stage == 3:  # the head's weights are used outside of its own module's forward pass
             import deepspeed
@@ -213,11 +222,11 @@ class DeepSpeedEngine:
         """Names, dtypes and whole shapes of `named_tensors`, in its order."""
         return [
             TensorMeta(name, str(p.dtype).removeprefix("torch."), tuple(getattr(p, "ds_shape", p.shape)))
-            for name, p in self._policy.named_parameters()
+            for name, p in published_parameters(self._policy).items()
         ]
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The policy's tensors under their checkpoint names, tied ones once."""
+        """The policy's tensors under their checkpoint names, tied ones once; of adapters, theirs alone."""
         for names in self.portions():
             yield from self.whole_tensors(names)
 
@@ -228,7 +237,7 @@ class DeepSpeedEngine:
 
     def whole_tensors(self, names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
         """Some tensors, whole on rank 0; when it returns there, no exchange among the ranks is left open."""
-        parameters = dict(self._policy.named_parameters())
+        parameters = published_parameters(self._policy)
         chosen = [parameters[name] for name in names]
         if not self.weights_divided:
             return [(name, p.detach()) for name, p in zip(names, chosen, strict=True)]
@@ -246,7 +255,9 @@ class DeepSpeedEngine:
             "at_reference": self.at_reference,
             "torch_rng": torch.get_rng_state(),
         }
-        self._engine.save_checkpoint(str(directory), tag=STATE_TAG, client_state=client_state)
+        self._engine.save_checkpoint(
+            str(directory), tag=STATE_TAG, client_state=client_state, exclude_frozen_parameters=True
+        )
         if self._reference is not None:
             self._reference.save(directory)
         if self._world.rank == 0:
@@ -270,10 +281,13 @@ class DeepSpeedEngine:
 
     def write_export(self, directory: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Write an export from whole tensors; rank 0 alone, with room for the model in its memory."""
-        parameters = {name for name, _ in self._policy.named_parameters(remove_duplicate=False)}
-        state = {name: buffer for name, buffer in self._policy.state_dict().items() if name not in parameters}
-        state.update((name, tensor.cpu()) for name, tensor in tensors)
-        self._policy.save_pretrained(str(directory), state_dict=state)
+        if self._config.model.lora.rank:
+            export_merged(self._config.model, directory, dict(tensors))
+        else:
+            parameters = {name for name, _ in self._policy.named_parameters(remove_duplicate=False)}
+            state = {name: buffer for name, buffer in self._policy.state_dict().items() if name not in parameters}
+            state.update((name, tensor.cpu()) for name, tensor in tensors)
+            self._policy.save_pretrained(str(directory), state_dict=state)
         for pattern in TOKENIZER_FILES:
             for source in self._config.model.path.glob(pattern):
                 shutil.copy2(source, directory / source.name)
@@ -289,7 +303,8 @@ class DeepSpeedEngine:
 
     def _layout(self) -> dict[str, Any]:
         settings = self._config.learner
-        return {"dtype": self._config.model.dtype, "ranks": settings.ranks, "zero_stage": settings.zero_stage}
+        layout = {"dtype": self._config.model.dtype, "ranks": settings.ranks, "zero_stage": settings.zero_stage}
+        return {**layout, **adapter_layout(self._config.model)}
 
     def check_layout(self, directory: Path) -> None:
         """Whether these ranks can continue from what `save` wrote.
@@ -308,6 +323,7 @@ class DeepSpeedEngine:
                 f"the learner's part of {directory} cannot be read: {error}; remove the folder to use the one before it"
             ) from error
         present = self._layout()
+        check_same_adapters(written.pop("lora", None), present.pop("lora", None), directory)
         if present == {"dtype": "float32", "ranks": present["ranks"], "zero_stage": 0}:
             written = {**written, "ranks": present["ranks"]}  # every rank has all of it
         if written != present:
@@ -397,6 +413,8 @@ def _load_policy(config: RunConfig) -> Any:
             f"the model's head must be a plain linear map, got bias={head.bias is not None}, "
             f"final_logit_softcapping={softcap} in {path}; its log-probs would be wrong here"
         )
+    if config.model.lora.rank:
+        add_adapters(policy, config.model.lora)
     if config.learner.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
     return policy

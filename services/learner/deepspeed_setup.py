@@ -22,7 +22,7 @@ def initialize(module: Any, config: RunConfig) -> Any:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     settings = config.learner
     optimizer = torch.optim.AdamW(
-        module.parameters(),
+        [parameter for parameter in module.parameters() if parameter.requires_grad],
         lr=settings.learning_rate,
         betas=settings.adam_betas,
         weight_decay=settings.weight_decay,

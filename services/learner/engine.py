@@ -100,7 +100,7 @@ class TrainingEngine(Protocol):
         """Names, dtypes and shapes of `named_tensors`, in its order."""
 
     def named_tensors(self) -> Iterator[tuple[str, Any]]:
-        """The policy's tensors under their checkpoint names, tied ones once."""
+        """The policy's tensors under their checkpoint names, tied ones once; or those of its adapters alone."""
 
     def save(self, directory: Path) -> None:
         """Write model, optimizer, schedule and random state."""

@@ -258,6 +258,7 @@ class TrainLoop:
             tensors=manifest_message(self._sender.manifest()),
             bucket_bytes=settings.bucket_bytes,
             reference_epoch=self._state.reference_epoch,
+            adapters=self._sender.adapters_message(),
         )
         self._link.publish(request, deadline)
         while (ended := self._ended()) is None and not self._stopping:  # the call has the deadline

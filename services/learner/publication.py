@@ -1,13 +1,14 @@
 """The learner's part in a publication: it opens the communicator, sends the weights, and answers the probe."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 
 import numpy as np
 
 from pacs.errors import ServiceFailed
 from pacs.pb import control_pb2 as pb
 from pacs.transport.broadcast import BroadcastGroup, Rendezvous
-from pacs.transport.manifest import TensorMeta
+from pacs.transport.manifest import Adapters, TensorMeta
 from pacs.transport.weights import send
 from services.learner.engine import TrainingEngine
 
@@ -26,20 +27,29 @@ class WeightSender:
         engine: holds the weights.
         host: address at which replicas reach this process.
         phase_seconds: deadline of one transfer.
+        backend: gloo or nccl.
+        adapters: what the engine's tensors are to the base; None where they are the whole model.
 
     """
 
-    def __init__(self, engine: TrainingEngine, host: str, phase_seconds: float, backend: str) -> None:
+    def __init__(
+        self, engine: TrainingEngine, host: str, phase_seconds: float, backend: str, adapters: Adapters | None = None
+    ) -> None:
         self._engine = engine
         self._host = host
         self._phase_seconds = phase_seconds
         self._backend = backend
+        self._adapters = adapters
         self._rendezvous: Rendezvous | None = None
         self._group: BroadcastGroup | None = None
 
     def manifest(self) -> list[TensorMeta]:
         """What a publication carries: names, dtypes, shapes."""
         return self._engine.manifest()
+
+    def adapters_message(self) -> pb.Adapters | None:
+        """What the tensors are to the base, as it travels; None where they are the whole model."""
+        return pb.Adapters(**asdict(self._adapters)) if self._adapters else None
 
     def carry_out(self, command: pb.Command) -> pb.CommandResult:
         """Do what control asks.
@@ -87,6 +97,11 @@ class WeightSender:
         if self._group is None:
             raise ServiceFailed("the learner must join a communicator before it can send weights")
         asked = command.transfer_weights
+        if asked.adapters != (self.adapters_message() or pb.Adapters()):
+            raise ServiceFailed(
+                f"a transfer must be of what the learner trains, {self._adapters or 'the whole model'}, got an order "
+                f"for rank {asked.adapters.rank} and alpha {asked.adapters.alpha:g}; publish again"
+            )
         manifest = [TensorMeta(t.name, t.dtype, tuple(t.shape)) for t in asked.tensors]
         tensors = self._engine.named_tensors()
         return pb.CommandResult(digests=send(self._group, tensors, manifest, asked.bucket_bytes, self._phase_seconds))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pacs.transport.manifest import TensorMeta
+    from pacs.transport.manifest import Adapters, TensorMeta
     from pacs.wire.groups import Group, Prompt
 
 __all__ = ["PromptTooLong", "SamplingAborted", "SamplingEngine"]
@@ -93,8 +93,16 @@ class SamplingEngine(Protocol):
         """
         ...
 
-    async def receive_weights(self, policy_version: int, tensors: Sequence[TensorMeta], bucket_bytes: int) -> list[str]:
+    async def receive_weights(
+        self,
+        policy_version: int,
+        tensors: Sequence[TensorMeta],
+        bucket_bytes: int,
+        adapters: Adapters | None = None,
+    ) -> list[str]:
         """Receive the whole model; returns the digests of what arrived, in the order of `tensors`.
+
+        With `adapters` the tensors are those of adapters, which are merged into the base that was started with.
 
         After a failure the weights are half old and half new: `resume` is refused until a later call succeeds.
 

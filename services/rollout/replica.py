@@ -62,7 +62,7 @@ class Replica:
             )
             for lane, groups in zip(self._lanes, slots, strict=True)
         ]
-        self._receiver = WeightReceiver(engine, self._gate, self._abandon, metrics)
+        self._receiver = WeightReceiver(engine, self._gate, self._abandon, metrics, config.model.lora)
         self._agent = AgentClient(
             settings.control_target,
             settings.bearer_token,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pacs.errors import DeadlineExceeded, PacsError, ServiceFailed
-from pacs.transport.manifest import TensorMeta
+from pacs.transport.manifest import Adapters, TensorMeta
 from pacs.wire.groups import Completion, Group, Prompt, VersionSpan
 from services.rollout.engine import PromptTooLong, SamplingAborted
 
@@ -163,8 +163,14 @@ class VllmEngine:
             self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=where)),
         )
 
-    async def receive_weights(self, policy_version: int, tensors: Sequence[TensorMeta], bucket_bytes: int) -> list[str]:
-        """Receive the whole model while paused; see `SamplingEngine`."""
+    async def receive_weights(
+        self,
+        policy_version: int,
+        tensors: Sequence[TensorMeta],
+        bucket_bytes: int,
+        adapters: Adapters | None = None,
+    ) -> list[str]:
+        """Receive the whole model, or adapters of the one that was started with, while paused; see `SamplingEngine`."""
         if not self._paused:
             raise PacsError(f"weights are received only while paused, got version {policy_version}; call pause first")
         from services.rollout.weight_transfer import PublicationInfo
@@ -173,7 +179,9 @@ class VllmEngine:
         answers: list[list[str]] = await self._within(
             self._communicator_timeout_seconds + _LOADING_SECONDS,
             f"the engine's worker to load policy version {policy_version}",
-            self._llm.collective_rpc("publish_weights", args=(PublicationInfo.payload(tensors, bucket_bytes),)),
+            self._llm.collective_rpc(
+                "publish_weights", args=(PublicationInfo.payload(tensors, bucket_bytes, adapters),)
+            ),
         )
         if any(answer != answers[0] for answer in answers):
             raise PacsError(f"the engine's {len(answers)} workers received different weights; publish again")

@@ -8,7 +8,8 @@ import numpy as np
 
 from pacs.errors import ServiceFailed
 from pacs.pb import control_pb2 as pb
-from pacs.transport.manifest import TensorMeta
+from pacs.runtime.config import LoraSection
+from pacs.transport.manifest import Adapters, TensorMeta
 from services.rollout.engine import SamplingEngine
 from services.rollout.metrics import RolloutMetrics
 
@@ -31,6 +32,7 @@ class WeightReceiver:
         gate: of the replica's workers.
         abandon: lets go of every group in hand.
         metrics: of this replica.
+        lora: the adapters this replica expects.
 
     """
 
@@ -40,11 +42,13 @@ class WeightReceiver:
         gate: asyncio.Event,
         abandon: Callable[[], Awaitable[None]],
         metrics: RolloutMetrics,
+        lora: LoraSection = LoraSection(),  # noqa: B008  # frozen
     ) -> None:
         self._engine = engine
         self._gate = gate
         self._abandon = abandon
         self._metrics = metrics
+        self._lora = lora
         self._unverified = False
         self._policy_version = 0
 
@@ -88,9 +92,21 @@ class WeightReceiver:
     async def _receive(self, command: pb.Command) -> pb.CommandResult:
         asked = command.transfer_weights
         manifest = [TensorMeta(t.name, t.dtype, tuple(t.shape)) for t in asked.tensors]
+        adapters = self._adapters(asked)
         self._unverified = True
-        digests = await self._engine.receive_weights(asked.policy_version, manifest, asked.bucket_bytes)
+        digests = await self._engine.receive_weights(asked.policy_version, manifest, asked.bucket_bytes, adapters)
         return pb.CommandResult(digests=digests)
+
+    def _adapters(self, asked: pb.TransferWeights) -> Adapters | None:
+        """What the tensors are to the base, if it is what this replica was configured for."""
+        given = (asked.adapters.rank, asked.adapters.alpha)
+        wanted = (self._lora.rank, self._lora.alpha) if self._lora.rank else (0, 0.0)
+        if given != wanted:
+            raise ServiceFailed(
+                "a publication must be of what model.lora says here, got (rank, alpha) = "
+                f"{given} for {wanted}, where rank 0 is the whole model; give all services the same configuration"
+            )
+        return Adapters(*given, asked.adapters.base) if given[0] else None
 
     async def _probe(self, command: pb.Command) -> pb.CommandResult:
         await self._engine.resume()

@@ -5,8 +5,10 @@ importing it registers the engines. One remote call carries a whole publication,
 takes the next: its model is structurally whole, though half of its weights may be new.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch  # noqa: TID253 - the edge file of vLLM's workers
@@ -25,7 +27,9 @@ from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
 from pacs.errors import PacsError
 from pacs.transport.broadcast import BroadcastGroup, Rendezvous
+from pacs.transport.manifest import Adapters
 from pacs.transport.weights import TensorMeta, receive
+from services.rollout.adapters import BaseModel
 
 __all__ = ["WORKER_EXTENSION", "BroadcastTransferEngine", "WeightTransferWorker", "registered_name"]
 
@@ -45,21 +49,23 @@ class CommunicatorInfo(WeightTransferInitInfo):  # type: ignore[misc]  # vLLM is
 
 @dataclass
 class PublicationInfo(WeightTransferUpdateInfo):  # type: ignore[misc]  # vLLM is untyped here
-    """What will come: parallel lists, as they travel through vLLM's message queue."""
+    """What will come: parallel lists, as they travel through vLLM's message queue; `adapters` if it is no model."""
 
     names: list[str]
     dtypes: list[str]
     shapes: list[list[int]]
     bucket_bytes: int
+    adapters: dict[str, Any] | None = None
 
     @classmethod
-    def payload(cls, tensors: Sequence[TensorMeta], bucket_bytes: int) -> dict[str, Any]:
+    def payload(cls, tensors: Sequence[TensorMeta], bucket_bytes: int, adapters: Adapters | None) -> dict[str, Any]:
         """The plain form that vLLM carries to the worker."""
         return {
             "names": [tensor.name for tensor in tensors],
             "dtypes": [tensor.dtype for tensor in tensors],
             "shapes": [list(tensor.shape) for tensor in tensors],
             "bucket_bytes": bucket_bytes,
+            "adapters": adapters and asdict(adapters),
         }
 
     @property
@@ -101,10 +107,13 @@ class BroadcastTransferEngine(WeightTransferEngine):  # type: ignore[misc]  # vL
         initialize_layerwise_reload(self.model)
 
     def receive_weights(self, update_info: PublicationInfo) -> None:
-        """Receive and load everything the manifest lists; the model's every parameter must be among it."""
+        """Receive and load everything the manifest lists; with the base, if need be, it must be the whole model."""
         if self.group is None:
             raise PacsError("a publication needs a communicator, got none; join one first")
-        digests = receive(self.group, update_info.manifest, update_info.bucket_bytes, self.timeout_seconds, self._load)
+        if update_info.adapters is None:
+            digests = self._receive(update_info, self._load)
+        else:
+            digests = self._receive_adapters(update_info, Adapters(**update_info.adapters))
         if self._missing:
             raise PacsError(
                 "a publication must carry the whole model, got none of the tensors that make up "
@@ -146,7 +155,25 @@ class BroadcastTransferEngine(WeightTransferEngine):  # type: ignore[misc]  # vL
             self.group.close()
         self.group = None
 
-    def _load(self, tensors: list[tuple[str, torch.Tensor]]) -> None:
+    @cached_property
+    def _base(self) -> BaseModel:
+        return BaseModel(Path(self.model_config.model))
+
+    def _receive_adapters(self, update_info: PublicationInfo, adapters: Adapters) -> list[str]:
+        """Gather the adapters, which are small, then load the whole model from disk with them merged."""
+        self._base.check(adapters, update_info.manifest)
+        arrived: dict[str, torch.Tensor] = {}
+        digests = self._receive(update_info, arrived.update)
+        self._load(self._base.merged(arrived, adapters.scale, self.model_config.dtype))
+        return digests
+
+    def _receive(
+        self, update_info: PublicationInfo, load: Callable[[list[tuple[str, torch.Tensor]]], object]
+    ) -> list[str]:
+        assert self.group is not None
+        return receive(self.group, update_info.manifest, update_info.bucket_bytes, self.timeout_seconds, load)
+
+    def _load(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         self._missing -= self.model.load_weights(tensors)
 
 

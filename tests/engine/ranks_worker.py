@@ -18,16 +18,18 @@ from whole_groups import load_policy, token_logprobs_of, whole_group_gradient
 
 from pacs.errors import BadInput
 from pacs.testing import make_config, make_labeled_group
-from services.learner import deepspeed_setup
+from services.learner import deepspeed_engine, deepspeed_setup
 from services.learner.batches import make_batch
 from services.learner.deepspeed_engine import DeepSpeedEngine
 from services.learner.handler import LearnerHandler
+from services.learner.lora import published_parameters
 from services.learner.order_channel import OrderChannel
 from services.learner.ranked_engine import RankedEngine, follow
 from services.learner.world import World, launcher_store
 
 EPSILON = 1.0  # Adam's: with 1 its first step is g/(|g|+1), smooth in the gradient where 1e-8 would show only its sign
 VOCABULARY = 256
+LORA_RANK, LORA_ALPHA = 4, 16.0
 
 
 class Scenario:
@@ -42,6 +44,7 @@ class Scenario:
         settings = {
             "model.path": self.spec["model"],
             "model.dtype": self.spec.get("dtype", "float32"),
+            "model.lora": {"rank": LORA_RANK, "alpha": LORA_ALPHA} if self.spec.get("lora") else {},
             "model.max_tokens": 512,
             "rollout.group_size": self.spec["group_size"],
             "rollout.max_sequences": 512,
@@ -162,6 +165,36 @@ def first_step(scenario):
         }
 
 
+def first_step_of_adapters(scenario):
+    """As `first_step`, with dL/dB = scale · dL/dW · Aᵀ by hand; A has no gradient while B is 0."""
+    with scenario.engine() as (engine, _):
+        if engine is None:
+            return None
+        groups = scenario.batch(1)
+        of_weights, _, _, _ = autograd_gradient(scenario.spec["model"], groups)
+        before = {name: value.double() for name, value in weights(engine).items()}
+        figures = LearnerHandler(scenario.config(), engine).train(groups, 1)
+        after = {name: value.double() for name, value in weights(engine).items()}
+        scale, settings = LORA_ALPHA / LORA_RANK, scenario.config().learner
+        decay = 1 - settings.learning_rate * settings.weight_decay
+        gradient, expected = {}, {}
+        for name, value in before.items():
+            if ".lora_A." in name:
+                expected[name] = value * decay
+            else:
+                of_weight = of_weights[name.replace(".lora_B", "")]
+                gradient[name] = scale * of_weight @ before[name.replace("lora_B", "lora_A")].T
+                expected[name] = -settings.learning_rate * gradient[name] / (gradient[name].abs() + EPSILON)
+        norm = float(torch.sqrt(sum((g**2).sum() for g in gradient.values())))
+        return {
+            "norm_error": abs(figures["grad_norm"] - norm) / norm,
+            "weight_error": relative(after, expected),
+            "moved": min(float(after[name].abs().max()) for name in gradient),
+            "pairs": len(gradient),
+            "tensors": len(engine.manifest()),
+        }
+
+
 def noise_floor(engine, batch):
     """Largest |ψ| of a policy against itself, seen the second time in other micro-batches and on other ranks."""
     rows = np.arange(len(batch.label_B))
@@ -266,7 +299,10 @@ def reset(scenario):
             engine.reset_optimizer(warm_up=True)
             engine.export(folder)
             result["after_reset"] = _train_twice(handler, scenario, engine)
-    with scenario.engine(lambda local: seen.update(fresh=fields(local)), **{"model.path": folder}) as (engine, _):
+    with (
+        _starting_from(scenario, folder) as settings,
+        scenario.engine(lambda local: seen.update(fresh=fields(local)), **settings) as (engine, _),
+    ):
         if engine is not None:
             result["fresh"] = _train_twice(LearnerHandler(scenario.config(), engine), scenario, engine)
     differences = unequal(seen["reset"], seen["fresh"])
@@ -311,12 +347,37 @@ def reference(scenario):
     return result
 
 
+@contextlib.contextmanager
+def _starting_from(scenario, folder):
+    """Settings by which a new engine begins with what was exported: weights, or adapters over the old base."""
+    if not scenario.spec.get("lora"):
+        yield {"model.path": folder}
+        return
+    from safetensors.torch import load_file
+
+    original = deepspeed_engine._load_policy
+
+    def load_with_adapters(config):
+        policy = original(config)
+        adapters = load_file(folder / "adapter" / "adapter_model.safetensors")
+        for name, parameter in published_parameters(policy).items():
+            parameter.data.copy_(adapters[f"base_model.model.{name}"])
+        return policy
+
+    deepspeed_engine._load_policy = load_with_adapters
+    try:
+        yield {}
+    finally:
+        deepspeed_engine._load_policy = original
+
+
 def fields(local):
     """Everything the optimizer of one rank holds, by name, copied."""
     wrapper = local._engine.optimizer
     inner = getattr(wrapper, "optimizer", wrapper)
     store = local._gradients
-    masters = store._masters() if hasattr(store, "_masters") else local._engine.module.parameters()
+    trained = (p for p in local._engine.module.parameters() if p.requires_grad)
+    masters = store._masters() if hasattr(store, "_masters") else trained
     found = {"schedule_steps": local._schedule_steps, "dirty": local._dirty}
     for index, master in enumerate(masters):
         found[f"master {index}"] = _weights_of(wrapper, index, master)
@@ -350,7 +411,8 @@ def unequal(one, other):
     ]
 
 
-SCENARIOS = {f.__name__: f for f in (first_step, gradients, continuation, other_world, not_finite, reset, reference)}
+PLAYED = (first_step, first_step_of_adapters, gradients, continuation, other_world, not_finite, reset, reference)
+SCENARIOS = {f.__name__: f for f in PLAYED}
 
 
 def main(spec_path):

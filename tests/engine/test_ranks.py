@@ -98,6 +98,34 @@ def pair_bfloat16(run_world):
     }, persistent_elements=100_000)  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def pair_of_adapters(run_world):
+    lora = {"lora": True, "gradient_checkpointing": True}
+    return run_world("adapters", 2, {
+        **{
+            f"{scenario}-{stage}": {"scenario": name, "stage": stage, **lora, **SMALL}
+            for scenario, name in ADAPTER_SCENARIOS.items()
+            for stage in STAGES
+        },
+        **{
+            f"{scenario}-bfloat16-{stage}": {
+                "scenario": name, "stage": stage, "dtype": "bfloat16", **lora, **SMALL
+            }
+            for scenario, name in ADAPTER_SCENARIOS.items()
+            for stage in (0, 3)
+            if scenario != "first"
+        },
+    })  # fmt: skip
+
+
+ADAPTERS = "pair_of_adapters"
+ADAPTER_SCENARIOS = {
+    "first": "first_step_of_adapters",
+    "continuation": "continuation",
+    "reset": "reset",
+    "reference": "reference",
+}
+ADAPTER_KEYS = [*(str(stage) for stage in STAGES), "bfloat16-0", "bfloat16-3"]
 WORLDS = ("alone", "pair", "trio")
 FIRST_STEPS = [
     *((world, f"first-{stage}") for world in WORLDS for stage in STAGES),
@@ -116,6 +144,7 @@ REFERENCES = [
     *(("pair", f"reference-{stage}") for stage in STAGES),
     *(("trio", f"reference-{stage}") for stage in (0, 3)),
     *((BFLOAT16, f"reference-{stage}") for stage in (0, 2, 3)),
+    *((ADAPTERS, f"reference-{key}") for key in ADAPTER_KEYS),
 ]
 
 
@@ -157,7 +186,11 @@ def test_bfloat16_stays_within_its_own_noise(outcome):
     assert outcome["noise_floor"] < 0.5
 
 
-@each([*CONTINUATIONS, *((BFLOAT16, f"continuation-{stage}") for stage in (0, 2))])
+@each([
+    *CONTINUATIONS,
+    *((BFLOAT16, f"continuation-{stage}") for stage in (0, 2)),
+    *((ADAPTERS, f"continuation-{key}") for key in ADAPTER_KEYS),
+])  # fmt: skip
 def test_a_loaded_checkpoint_continues_bit_for_bit(outcome):
     assert outcome["loaded"] == outcome["saved"]
     assert outcome["went_on"] != outcome["saved"]
@@ -174,7 +207,11 @@ def test_a_gradient_that_is_not_finite_changes_nothing_on_any_rank(outcome):
     assert outcome["after_skips"] == outcome["without_skips"]
 
 
-@each([*RESETS, *((BFLOAT16, f"reset-{stage}") for stage in (0, 3))])
+@each([
+    *RESETS,
+    *((BFLOAT16, f"reset-{stage}") for stage in (0, 3)),
+    *((ADAPTERS, f"reset-{key}") for key in ADAPTER_KEYS),
+])  # fmt: skip
 def test_a_reset_optimizer_is_as_freshly_built(outcome):
     assert outcome["steps_before"] == 2
     assert outcome["changed"] > 0, "training must have left traces"
@@ -193,6 +230,15 @@ def test_a_reference_is_kept_to_the_bit_until_it_is_taken_anew(outcome):
     assert outcome["taken"]
     assert outcome["loaded"]
     assert outcome["continued"] == outcome["went_on"]
+
+
+@each([(ADAPTERS, f"first-{stage}") for stage in STAGES])
+def test_first_step_of_adapters_equals_the_chain_rule(outcome):
+    assert outcome["pairs"] == 14
+    assert outcome["tensors"] == 28
+    assert outcome["moved"] > 1e-4
+    assert outcome["norm_error"] < 1e-5
+    assert outcome["weight_error"] < 1e-4
 
 
 def test_whole_state_continues_on_another_number_of_ranks(pair, trio):

@@ -261,3 +261,18 @@ async def test_accuracy_that_stalls_asks_for_a_reset(redis_client):
         wanted.append((await control.state.wanted_reset())[0])
     assert wanted == [0, 0, 0, 1, 1, 1, 2], "the best of each epoch counts"
     assert "in 2 evaluations" in (await control.state.wanted_reset())[1]
+
+
+async def test_a_late_replica_is_told_that_it_gets_adapters(redis_client):
+    control = Control(redis_client)
+    adapters = pb.Adapters(rank=8, alpha=16.0, base="f1")
+    async with attached(control.agents, *BOTH):
+        request = publish_request()
+        request.adapters.CopyFrom(adapters)
+        await control.handler.publish(request)
+        async with attached(control.agents, "rollout-1") as late:
+            await control.handler.attached(late["rollout-1"].agent, hello(late["rollout-1"].agent))
+            told = [
+                c.transfer_weights for c in late["rollout-1"].heard if c.WhichOneof("command") == "transfer_weights"
+            ]
+    assert [t.adapters for t in told] == [adapters]

@@ -30,12 +30,15 @@ ALLOWED = {
     },
 }  # fmt: skip
 
-HEAVY = {"torch", "vllm", "ray", "deepspeed", "transformers", "sympy", "math_verify", "reasoning_gym", "matplotlib"}
+HEAVY = {
+    "torch", "vllm", "ray", "deepspeed", "transformers", "peft", "sympy", "math_verify", "reasoning_gym", "matplotlib",
+}  # fmt: skip
 EDGE_FILES = {  # the one place of each heavy library that may import it at module level
     "pacs/transport/broadcast.py": {"torch"},
     "pacs/transport/weights.py": {"torch"},
     "pacs/local/report.py": {"matplotlib"},
     "services/learner/deepspeed_engine.py": {"torch"},
+    "services/learner/lora.py": {"torch"},
     "services/learner/reference.py": {"torch"},
     "services/learner/world.py": {"torch"},
     "services/learner/zero.py": {"torch"},

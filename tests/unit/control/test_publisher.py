@@ -45,6 +45,16 @@ async def test_the_phases_come_in_order_on_every_participant():
     assert (done.policy_version, done.max_logprob_gap) == (1, 0.0)
 
 
+@pytest.mark.parametrize("adapters", [None, pb.Adapters(rank=8, alpha=16.0, base="f1")])
+async def test_what_the_tensors_are_reaches_both_sides(adapters):
+    agents = AgentRegistry()
+    async with attached(agents, *ALL) as fakes:
+        await make_publisher(agents).publish(1, TENSORS, adapters)
+        transfers = [fakes[name].heard[2].transfer_weights for name in ALL]
+        assert [t.HasField("adapters") for t in transfers] == [adapters is not None] * 3
+        assert all(t.adapters == (adapters or pb.Adapters()) for t in transfers)
+
+
 async def test_everybody_gets_a_rank_and_the_same_figures():
     agents = AgentRegistry()
     async with attached(agents, *ALL) as fakes:

@@ -100,6 +100,9 @@ class Sender:
     def manifest(self):
         return [TensorMeta("logits", "float32", (64,))]
 
+    def adapters_message(self):
+        return None
+
     def carry_out(self, command):
         name = command.WhichOneof("command")
         self.log.append(f"carry out {name}")

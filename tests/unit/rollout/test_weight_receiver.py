@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from pacs.errors import PacsError, ServiceFailed
 from pacs.pb import control_pb2 as pb
+from pacs.runtime.config import LoraSection
 from pacs.runtime.worker import StageWorker
 from pacs.testing import FakeSamplingEngine, assert_eventually, make_prompt
 from pacs.transport.interface import Stream
@@ -35,7 +36,7 @@ def resume(version):
 class Replica:
     """Receiver, gate and one worker over streams in memory, as `services.rollout.replica` wires them."""
 
-    def __init__(self, engine=None):
+    def __init__(self, engine=None, **options):
         self.engine = engine or FakeSamplingEngine()
         self.gate, self.abandoned = asyncio.Event(), 0
         self.registry = CollectorRegistry()
@@ -45,7 +46,7 @@ class Replica:
         self.worker = StageWorker(
             self.streams, Stream.PROMPTS, Stream.COMPLETIONS, "rollout-0", handle, 4, 3, self.gate, drain_seconds=0.1
         )
-        self.receiver = WeightReceiver(self.engine, self.gate, self._abandon, metrics)
+        self.receiver = WeightReceiver(self.engine, self.gate, self._abandon, metrics, **options)
 
     async def _abandon(self):
         self.abandoned += 1
@@ -156,3 +157,33 @@ async def test_what_was_in_hand_during_a_sound_publication_goes_on_and_is_kept()
     assert replica.engine.calls.count("sample 0") == 1
     stop.set()
     await working
+
+
+def adapters(version, rank=8, alpha=16.0):
+    command = transfer(version)
+    command.transfer_weights.adapters.CopyFrom(pb.Adapters(rank=rank, alpha=alpha, base="f1"))
+    return command
+
+
+async def test_adapters_are_received_as_such():
+    replica = Replica(lora=LoraSection(rank=8, alpha=16))
+    await replica.carry_out(PAUSE, adapters(1), PROBE, resume(1))
+    assert "receive 1 as adapters" in replica.engine.calls
+    assert replica.receiver.policy_version == 1
+
+
+@pytest.mark.parametrize(
+    ("lora", "command", "said"),
+    [
+        (LoraSection(), adapters(2), r"\(8, 16.0\) for \(0, 0.0\)"),
+        (LoraSection(rank=8, alpha=16), transfer(2), r"\(0, 0.0\) for \(8, 16.0\)"),
+        (LoraSection(rank=8, alpha=16), adapters(2, rank=4), r"\(4, 16.0\) for \(8, 16.0\)"),
+        (LoraSection(rank=8, alpha=16), adapters(2, alpha=32.0), r"\(8, 32.0\) for \(8, 16.0\)"),
+    ],
+)
+async def test_what_the_configuration_does_not_say_is_refused_before_the_engine_hears_of_it(lora, command, said):
+    replica = Replica(lora=lora)
+    await replica.carry_out(PAUSE)
+    with pytest.raises(ServiceFailed, match=said):
+        await replica.carry_out(command)
+    assert replica.engine.calls == ["pause"]

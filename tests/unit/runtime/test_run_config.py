@@ -197,3 +197,27 @@ def test_capacity_and_tolerance_follow_from_the_settings():
     assert make_config().logprob_tolerance == 1e-4
     assert 1e-4 < make_config({"model.dtype": "bfloat16"}).logprob_tolerance < 1
     assert make_config({"publication.max_logprob_gap": 0.7}).logprob_tolerance == 0.7
+
+
+@pytest.mark.parametrize(
+    ("lora", "said"),
+    [
+        ({"alpha": 16}, "model.lora.alpha=16.0 has no effect with model.lora.rank=0"),
+        ({"target_modules": ["q_proj"]}, "has no effect with model.lora.rank=0"),
+        ({"rank": 8, "target_modules": ["q_proj", "lm_head"]}, "got ['lm_head']"),
+        ({"rank": 8, "target_modules": ["embed_tokens"]}, "got ['embed_tokens']"),
+        ({"rank": 8, "target_modules": ["layers.0.q_proj"]}, "got ['layers.0.q_proj']"),
+        ({"rank": 8, "dropout": 0.1}, "unknown setting model.lora.dropout=0.1"),
+        ({"rank": -1}, "model.lora.rank"),
+    ],
+)
+def test_adapters_that_cannot_be_meant_are_refused(write, lora, said):
+    assert said in complaint(write(model={"lora": lora}))
+
+
+def test_adapters_are_off_by_default_and_survive_being_written_in_full(write, tmp_path):
+    config = load_config(write())
+    assert config.model.lora.rank == 0
+    for given in (config, load_config(write(model={"lora": {"rank": 8, "target_modules": ["q_proj", "v_proj"]}}))):
+        write_config(given, tmp_path / "full.yaml")
+        assert load_config(tmp_path / "full.yaml") == given

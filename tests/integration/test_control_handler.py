@@ -271,7 +271,7 @@ async def test_a_late_replica_is_told_that_it_gets_adapters(redis_client):
         request.adapters.CopyFrom(adapters)
         await control.handler.publish(request)
         async with attached(control.agents, "rollout-1") as late:
-            await control.handler.attached(late["rollout-1"].agent, hello(late["rollout-1"].agent))
+            await control.handler.replica_attached(late["rollout-1"].agent, hello(late["rollout-1"].agent))
             told = [
                 c.transfer_weights for c in late["rollout-1"].heard if c.WhichOneof("command") == "transfer_weights"
             ]

@@ -34,9 +34,10 @@ RULES = """
 ## Rules between settings
 
 * `data.max_prompt_tokens` + `rollout.max_response_tokens` fit into `model.max_tokens`.
-* `rollout.group_size` is at least 2, unless `algorithm.score` is `naive` or `algorithm.name` is `reinforce`, and
-  `algorithm.uniform_groups` is `keep`; `rollout.max_sequences` holds a whole group.
-* Settings marked *PACS only* and *Baselines only* stay at their defaults where `algorithm.name` is the other.
+* `rollout.group_size` is at least 2, unless `algorithm.score` is `naive` or `algorithm.name` is `reinforce` or `ppo`,
+  and `algorithm.uniform_groups` is `keep`; `rollout.max_sequences` holds a whole group.
+* Settings marked *PACS only*, *Baselines only* (PPO among them) and *PPO only* stay at their defaults where
+  `algorithm.name` is another.
 * `algorithm.score: grpo` needs `algorithm.log_ratio: mean_logprob`: with `algorithm.reference: batch` every batch
   begins with all log_ratios equal, where its gradient is a million times too large.
 * `algorithm.importance_cap` is 0 or at least 1.

@@ -17,7 +17,7 @@ from pacs.algo.objectives import PolicyLoss, Step, differentiate, importance_wei
 from pacs.algo.pacs_loss import Gradient, PacsLoss, coefficients, pacs_loss
 from pacs.algo.pass_at_k import avg_at_k, maj_at_k, pass_at_k
 from pacs.algo.policy_gradient import clipped_surrogate, dr_grpo_loss, grpo_loss, reinforce_loss, rloo_loss
-from pacs.algo.ppo import Gae, clipped_value_loss, gae
+from pacs.algo.ppo import Gae, clipped_value_loss, explained_variance, gae, whiten
 from pacs.algo.scores import (
     Score,
     dr_grpo,
@@ -60,6 +60,7 @@ __all__ = [
     "dr_grpo",
     "dr_grpo_loss",
     "drift_per_token",
+    "explained_variance",
     "gae",
     "grpo",
     "grpo_loss",
@@ -83,4 +84,5 @@ __all__ = [
     "token_logprobs",
     "uniform_groups",
     "uniform_share",
+    "whiten",
 ]

@@ -1,14 +1,17 @@
-"""The parts of PPO that the other objectives lack: advantages from a value function, and its clipped loss.
+"""The parts of PPO that the other objectives lack: advantages from a value function, their scale, and its loss.
 
 Shapes: B sequences, T response tokens, padded on the right; N tokens of any share of an optimizer step.
 """
 
+import math
 from typing import NamedTuple
 
 import torch  # noqa: TID253 - tensors are what this package computes on
 from torch import Tensor  # noqa: TID253
 
-__all__ = ["Gae", "clipped_value_loss", "gae"]
+__all__ = ["Gae", "clipped_value_loss", "explained_variance", "gae", "whiten"]
+
+WHITEN_EPSILON = 1e-8  # under the root, as in verl and TRL
 
 
 class Gae(NamedTuple):
@@ -84,3 +87,43 @@ def clipped_value_loss(value_N: Tensor, old_value_N: Tensor, return_N: Tensor, *
         raise ValueError(f"clip and tokens must be positive, got clip={clip}, tokens={tokens}")
     near_N = old_value_N + (value_N - old_value_N).clamp(-clip, clip)
     return torch.maximum((value_N - return_N).square(), (near_N - return_N).square()).sum() / (2 * tokens)
+
+
+def whiten(advantage_N: Tensor) -> Tensor:
+    """Compute (A − mean A) / √(var A + 1e-8), with the unbiased variance; 0 where all are equal.
+
+    Source: "The 37 Implementation Details of Proximal Policy Optimization",
+    https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/, detail 7.
+
+    Args:
+        advantage_N: of all tokens that take part; those that are not finite stay so and do not spoil the others.
+
+    Returns:
+        whitened_N.
+
+    """
+    finite_M = advantage_N[advantage_N.isfinite()]
+    if not len(finite_M):
+        return advantage_N
+    centred_M = finite_M - finite_M.mean()
+    variance = centred_M.square().sum() / max(1, len(finite_M) - 1)
+    return (advantage_N - finite_M.mean()) / (variance + WHITEN_EPSILON).sqrt()
+
+
+def explained_variance(value_N: Tensor, return_N: Tensor) -> float | None:
+    """Compute 1 − var(R − V) / var R: 1 for a perfect value function, 0 for a constant, negative for a worse one.
+
+    Args:
+        value_N: V.
+        return_N: R, from `gae`: made of V itself where λ < 1, which flatters V.
+
+    Returns:
+        None where the returns do not vary or are not finite.
+
+    """
+    if len(return_N) < 2:
+        return None
+    spread = float(return_N.var(correction=0))
+    if not (math.isfinite(spread) and spread > 0):
+        return None
+    return 1 - float((return_N - value_N).var(correction=0)) / spread

@@ -146,12 +146,20 @@ class DataSection(Section):
 
 PACS_ONLY = ("score", "beta", "log_ratio", "class_weight", "label_smoothing", "gradient", "reference")
 BASELINES_ONLY = ("clip_low", "clip_high")
+PPO_ONLY = (
+    "discount",
+    "trace_decay",
+    "whiten_advantages",
+    "value_clip",
+    "value_coefficient",
+    "value_learning_rate_factor",
+)
 
 
 class AlgorithmSection(Section):
     """What is optimised: PACS or a baseline. See [algorithm.md](algorithm.md) for the formulas."""
 
-    name: Literal["pacs", "grpo", "dr_grpo", "rloo", "reinforce"] = Field(
+    name: Literal["pacs", "grpo", "dr_grpo", "rloo", "reinforce", "ppo"] = Field(
         "pacs", description="PACS, or the policy gradient to compare it with."
     )
     score: Literal["rloo", "grpo", "dr_grpo", "naive"] = Field(
@@ -182,6 +190,22 @@ class AlgorithmSection(Section):
     clip_high: float = Field(
         0.2, ge=0, description="Baselines only. π_θ/π_old is clipped above 1 + clip_high; 0: not at all."
     )
+    discount: float = Field(1.0, ge=0, le=1, description="PPO only. γ of the advantages.")
+    trace_decay: float = Field(
+        0.95, ge=0, le=1, description="PPO only. λ of the advantages; 1: the label alone, however long the response."
+    )
+    whiten_advantages: bool = Field(
+        True, description="PPO only. Advantages of a batch's tokens get mean 0 and variance 1."
+    )
+    value_clip: float = Field(
+        0.2, ge=0, description="PPO only. A value that moved further in one batch is not pulled on; 0: it is."
+    )
+    value_coefficient: float = Field(
+        0.1, gt=0, description="PPO only. Weight of the value function's loss beside the policy's."
+    )
+    value_learning_rate_factor: float = Field(
+        10.0, gt=0, description="PPO only. Learning rate of the value head, in multiples of learner.learning_rate."
+    )
     uniform_groups: Literal["keep", "drop"] = Field(
         "keep",
         description="Groups whose judged completions have one label: in the loss and its counts, or out of both.",
@@ -201,12 +225,16 @@ class AlgorithmSection(Section):
         """The setting because of which a completion needs others in its group; empty if none does."""
         if self.name == "pacs":
             return "" if self.score == "naive" else f"algorithm.score={self.score}"
-        return "" if self.name == "reinforce" else f"algorithm.name={self.name}"
+        return "" if self.name in ("reinforce", "ppo") else f"algorithm.name={self.name}"
 
     @model_validator(mode="after")
     def _settings_belong_to_the_name(self) -> Self:
-        others, right = (BASELINES_ONLY, "a baseline's name") if self.name == "pacs" else (PACS_ONLY, "pacs")
-        for key in others:
+        owners = {
+            **dict.fromkeys(() if self.name == "pacs" else PACS_ONLY, "pacs"),
+            **dict.fromkeys(BASELINES_ONLY if self.name == "pacs" else (), "a baseline's name"),
+            **dict.fromkeys(() if self.name == "ppo" else PPO_ONLY, "ppo"),
+        }
+        for key, right in owners.items():
             value, default = getattr(self, key), type(self).model_fields[key].default
             if value != default:
                 raise ValueError(
@@ -478,7 +506,7 @@ class RunConfig(Section):
         if size < 2 and reason:
             raise ValueError(
                 f"rollout.group_size must be at least 2 for {reason}, got rollout.group_size={size}; "
-                "raise it, or set algorithm.score=naive (algorithm.name=reinforce of the baselines) and "
+                "raise it, or set algorithm.score=naive (of the baselines algorithm.name=reinforce or ppo) and "
                 "algorithm.uniform_groups=keep"
             )
         longest = self.data.max_prompt_tokens + self.rollout.max_response_tokens

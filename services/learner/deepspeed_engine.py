@@ -32,6 +32,7 @@ from services.learner.lora import (
     published_parameters,
 )
 from services.learner.reference import ReferenceSnapshot
+from services.learner.value_head import ValueHead
 from services.learner.world import World
 from services.learner.zero import gradient_store
 
@@ -44,11 +45,12 @@ CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_'s
 
 
 class _ResponseLogprobs(torch.nn.Module):
-    """The policy seen as a function from padded rows to the log-probs of their response tokens."""
+    """The policy seen as a function from padded rows to log-probs, entropies and values of their response tokens."""
 
-    def __init__(self, policy: Any, temperature: float, chunk_tokens: int) -> None:
+    def __init__(self, policy: Any, value_head: ValueHead | None, temperature: float, chunk_tokens: int) -> None:
         super().__init__()
         self.policy = policy
+        self.value_head = value_head
         self._temperature = temperature
         self._chunk_tokens = chunk_tokens
 
@@ -59,10 +61,11 @@ class _ResponseLogprobs(torch.nn.Module):
         column_N: torch.Tensor,
         target_N: torch.Tensor,
         temperature: float | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         hidden_bLD = self.policy.get_decoder()(input_ids=input_ids_bL, use_cache=False).last_hidden_state
+        hidden_ND = hidden_bLD[row_N, column_N]
         out = token_logprobs(
-            hidden_bLD[row_N, column_N],
+            hidden_ND,
             self.policy.get_output_embeddings().weight,
             target_N,
             temperature=self._temperature if temperature is None else temperature,
@@ -70,7 +73,7 @@ class _ResponseLogprobs(torch.nn.Module):
             with_entropy=True,
         )
         assert out.entropy_T is not None
-        return out.logp_T, out.entropy_T
+        return out.logp_T, out.entropy_T, None if self.value_head is None else self.value_head(hidden_ND)
 
 
 class DeepSpeedEngine:
@@ -89,6 +92,7 @@ class DeepSpeedEngine:
         self._world = world
         self._gradients = gradient_store(engine)
         self._policy = engine.module.policy
+        self._has_values = engine.module.value_head is not None
         self._reference = _reference(config, self._policy, world)
         self.at_reference = False
         self._schedule_steps = 0
@@ -114,7 +118,8 @@ class DeepSpeedEngine:
         torch.set_num_threads(config.learner.threads)
         torch.manual_seed(config.run.seed)
         policy = _load_policy(config)
-        wrapped = _ResponseLogprobs(policy, config.rollout.temperature, config.learner.logit_chunk_tokens)
+        head = ValueHead(policy.config.get_text_config().hidden_size) if config.algorithm.name == "ppo" else None
+        wrapped = _ResponseLogprobs(policy, head, config.rollout.temperature, config.learner.logit_chunk_tokens)
         keep_frozen_out(wrapped)
         engine = initialize(wrapped, config)
         if config.learner.zero_stage == 3:  # the head's weights are used outside of its own module's forward pass
@@ -161,22 +166,46 @@ class DeepSpeedEngine:
         with self._reference.in_place():
             return [self.logprobs(batch, rows) for rows in parts]
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
-        """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`; returns their logp."""
+    def backward(
+        self,
+        batch: Batch,
+        rows: NDArray[np.int64],
+        coefficient_N: NDArray[np.float64],
+        value_coefficient_N: NDArray[np.float64] | None = None,
+    ) -> SequenceLogprobs:
+        """Accumulate the gradient of Σ coefficient · logp + Σ value_coefficient · value over the tokens of `rows`.
+
+        Raises:
+            ServiceFailed: coefficients of values where there is no value head: `algorithm.name` is not ppo.
+
+        """
+        if value_coefficient_N is not None and not self._has_values:
+            raise ServiceFailed("a value head is kept only where algorithm.name is ppo; set it")
         self._engine.train()
         in_step = self._config.learner.zero_stage >= 2  # gradients are reduced in every backward pass
         shares = split_rows(batch.tokens_B, rows, self._world.ranks)
         computed = _Computed()
         for micro_batch in self._micro_batches(batch, shares, in_step=in_step, least=1):
-            logp_N, entropy_N = self._forward(micro_batch)
-            computed.add(micro_batch, logp_N, entropy_N)
-            own_N = coefficient_N[batch.places(micro_batch.rows)] if len(micro_batch.rows) else np.zeros(1)
-            # DeepSpeed averages over the ranks; the loss is normalised by the step's own count already.
-            weight_N = torch.as_tensor(own_N * self._world.ranks, device=logp_N.device)
+            logp_N, entropy_N, value_N = self._forward(micro_batch)
+            computed.add(micro_batch, logp_N, entropy_N, value_N)
+            places_N = batch.places(micro_batch.rows)
+            loss = self._weighed(logp_N, coefficient_N, places_N)
+            if value_N is not None:  # also without coefficients: the head has a gradient wherever the policy has one
+                loss = loss + self._weighed(value_N, value_coefficient_N, places_N)
             self._engine.set_gradient_accumulation_boundary(False)
-            self._engine.backward((logp_N * weight_N.to(logp_N.dtype)).sum())
+            self._engine.backward(loss)
         self._dirty = True
         return self._collected(batch, rows, shares, computed)
+
+    def _weighed(
+        self, output_N: torch.Tensor, coefficient_N: NDArray[np.float64] | None, places_N: NDArray[np.int64]
+    ) -> torch.Tensor:
+        """Σ coefficient · output; 0, with a gradient of 0, without coefficients or for a placeholder."""
+        if coefficient_N is None or not len(places_N):
+            return (output_N * 0.0).sum()
+        # DeepSpeed averages over the ranks; the loss is normalised by the step's own count already.
+        weight_N = torch.as_tensor(coefficient_N[places_N] * self._world.ranks, device=output_N.device)
+        return (output_N * weight_N.to(output_N.dtype)).sum()
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient, unless it is not finite."""
@@ -214,7 +243,7 @@ class DeepSpeedEngine:
         column_N = torch.arange(len(token_ids) - 1, device=ids.device)
         self._engine.eval()
         with torch.no_grad():
-            logp_N, _ = self._engine(ids[None], torch.zeros_like(column_N), column_N, ids[1:], temperature=1.0)
+            logp_N, *_ = self._engine(ids[None], torch.zeros_like(column_N), column_N, ids[1:], temperature=1.0)
         result: NDArray[np.float32] = logp_N.float().cpu().numpy()
         return result
 
@@ -304,6 +333,8 @@ class DeepSpeedEngine:
     def _layout(self) -> dict[str, Any]:
         settings = self._config.learner
         layout = {"dtype": self._config.model.dtype, "ranks": settings.ranks, "zero_stage": settings.zero_stage}
+        if self._has_values:
+            layout["value_head"] = True
         return {**layout, **adapter_layout(self._config.model)}
 
     def check_layout(self, directory: Path) -> None:
@@ -324,35 +355,46 @@ class DeepSpeedEngine:
             ) from error
         present = self._layout()
         check_same_adapters(written.pop("lora", None), present.pop("lora", None), directory)
-        if present == {"dtype": "float32", "ranks": present["ranks"], "zero_stage": 0}:
+        if (present["dtype"], present["zero_stage"]) == ("float32", 0):
             written = {**written, "ranks": present["ranks"]}  # every rank has all of it
         if written != present:
             raise BadInput(
                 f"a checkpoint is continued with the settings it was written with, got {present} where {directory} "
                 f"has {written}: every rank keeps its part of the optimizer in a file of its own; set learner.ranks, "
-                "learner.zero_stage and model.dtype back, or export the checkpoint with them and start a new run from "
-                "the export"
+                "learner.zero_stage, model.dtype and algorithm.name back, or export the checkpoint with them and start "
+                "a new run from the export"
             )
 
     def _collected(
         self, batch: Batch, rows: NDArray[np.int64], shares: Sequence[NDArray[np.int64]], computed: "_Computed"
     ) -> SequenceLogprobs:
         """Of all ranks' shares, whole on rank 0."""
-        tokens = computed.tokens
-        if self._world.ranks > 1:
-            mine = [tokens[int(row)] for row in shares[self._world.rank]]
-            lengths = [int(batch.response_tokens_B[share].sum()) for share in shares]
-            parts = self._world.collect(np.concatenate([np.zeros(0, dtype=np.float32), *mine]), lengths)
-            if self._world.rank == 0:
-                for share, part in zip(shares, parts, strict=True):
-                    ends = np.cumsum(batch.response_tokens_B[share])
-                    tokens.update(zip(share.tolist(), np.split(part, ends)[:-1], strict=True))
+        tokens = self._exchanged(batch, shares, computed.tokens)
+        values = self._exchanged(batch, shares, computed.values) if self._has_values else None
         entropy_sum = self._world.total(computed.entropy_sum)
         empty = np.zeros(0, dtype=np.float32)
         return SequenceLogprobs(
             tuple(tokens.get(int(row), empty) for row in rows),
             entropy_sum / max(1, int(batch.response_tokens_B[rows].sum())),
+            () if values is None else tuple(values.get(int(row), empty) for row in rows),
         )
+
+    def _exchanged(
+        self, batch: Batch, shares: Sequence[NDArray[np.int64]], own: dict[int, NDArray[np.float32]]
+    ) -> dict[int, NDArray[np.float32]]:
+        """One number a response token, by row: of all shares on rank 0, of the own one elsewhere."""
+        if self._world.ranks == 1:
+            return own
+        mine = [own[int(row)] for row in shares[self._world.rank]]
+        lengths = [int(batch.response_tokens_B[share].sum()) for share in shares]
+        parts = self._world.collect(np.concatenate([np.zeros(0, dtype=np.float32), *mine]), lengths)
+        if self._world.rank > 0:
+            return own
+        whole: dict[int, NDArray[np.float32]] = {}
+        for share, part in zip(shares, parts, strict=True):
+            ends = np.cumsum(batch.response_tokens_B[share])
+            whole.update(zip(share.tolist(), np.split(part, ends)[:-1], strict=True))
+        return whole
 
     def _micro_batches(
         self, batch: Batch, shares: Sequence[NDArray[np.int64]], *, in_step: bool, least: int
@@ -367,7 +409,7 @@ class DeepSpeedEngine:
         for _ in range(passes - len(mine)):
             yield placeholder(self._pad_token_id)
 
-    def _forward(self, micro_batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+    def _forward(self, micro_batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         arrays = (
             micro_batch.input_ids_bL,
             micro_batch.row_N,
@@ -375,8 +417,8 @@ class DeepSpeedEngine:
             micro_batch.target_N,
         )
         tensors = [torch.as_tensor(array, device=self._engine.device) for array in arrays]
-        logp_N, entropy_N = self._engine(*tensors)
-        return logp_N, entropy_N
+        logp_N, entropy_N, value_N = self._engine(*tensors)
+        return logp_N, entropy_N, value_N
 
     def _global_norm(self) -> float:
         """Of the whole reduced gradient, the same bits on every rank: all of them step, or none."""
@@ -391,8 +433,10 @@ class DeepSpeedEngine:
     def _set_learning_rate(self) -> float:
         settings = self._config.learner
         warm = min(1.0, (self._schedule_steps + 1) / settings.warmup_steps) if settings.warmup_steps else 1.0
-        for group in self._engine.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * warm
+        policy, *value_head = self._engine.optimizer.param_groups
+        policy["lr"] = settings.learning_rate * warm
+        for group in value_head:
+            group["lr"] = settings.learning_rate * warm * self._config.algorithm.value_learning_rate_factor
         return settings.learning_rate * warm
 
 
@@ -436,16 +480,21 @@ def _reference(config: RunConfig, policy: Any, world: World) -> ReferenceSnapsho
 
 @dataclass
 class _Computed:
-    """What this rank's passes gave: log-probs of each row's response, and the sum of the entropies."""
+    """What this rank's passes gave: log-probs and values of each row's response, and the sum of the entropies."""
 
     tokens: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    values: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     entropy_sum: float = 0.0
 
-    def add(self, micro_batch: MicroBatch, logp_N: torch.Tensor, entropy_N: torch.Tensor) -> None:
+    def add(
+        self, micro_batch: MicroBatch, logp_N: torch.Tensor, entropy_N: torch.Tensor, value_N: torch.Tensor | None
+    ) -> None:
         """Take a micro-batch's; its places are ordered by row."""
         if not len(micro_batch.rows):
             return
         ends = np.searchsorted(micro_batch.row_N, np.arange(1, len(micro_batch.rows)))
-        parts = np.split(logp_N.detach().float().cpu().numpy(), ends)
-        self.tokens.update(zip(micro_batch.rows.tolist(), parts, strict=True))
+        for by_row, output_N in ((self.tokens, logp_N), (self.values, value_N)):
+            if output_N is not None:
+                parts = np.split(output_N.detach().float().cpu().numpy(), ends)
+                by_row.update(zip(micro_batch.rows.tolist(), parts, strict=True))
         self.entropy_sum += float(entropy_N.sum())

@@ -12,7 +12,10 @@ PERSISTENT_ELEMENTS = 100_000  # stage 3 leaves smaller parameters whole: a gath
 
 
 def initialize(module: Any, config: RunConfig) -> Any:
-    """Wrap the policy, a torch module, in a DeepSpeed engine; collective."""
+    """Wrap a torch module, the `policy` and perhaps a `value_head`, in a DeepSpeed engine; collective.
+
+    The optimizer has a group of parameters for either: their learning rates differ.
+    """
     import deepspeed
     import torch
 
@@ -22,7 +25,7 @@ def initialize(module: Any, config: RunConfig) -> Any:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     settings = config.learner
     optimizer = torch.optim.AdamW(
-        [parameter for parameter in module.parameters() if parameter.requires_grad],
+        _parameter_groups(module),
         lr=settings.learning_rate,
         betas=settings.adam_betas,
         weight_decay=settings.weight_decay,
@@ -34,6 +37,11 @@ def initialize(module: Any, config: RunConfig) -> Any:
         config=_options(config),
     )
     return engine
+
+
+def _parameter_groups(module: Any) -> list[dict[str, Any]]:
+    parts = [part for part in (module.policy, module.value_head) if part is not None]
+    return [{"params": [p for p in part.parameters() if p.requires_grad]} for part in parts]
 
 
 def _options(config: RunConfig) -> dict[str, Any]:

@@ -16,16 +16,18 @@ __all__ = ["SequenceLogprobs", "StepOutcome", "TrainingEngine"]
 
 @dataclass(frozen=True)
 class SequenceLogprobs:
-    """Log-probs of a batch's responses under the current policy.
+    """Log-probs of a batch's responses under the current policy, and what else one pass gives.
 
     Args:
         tokens_B: of each response token, float32, nats.
         entropy: mean entropy of the predicted distributions, nats per token.
+        values_B: of the value function before each response token, float32; empty where the engine has none.
 
     """
 
     tokens_B: tuple[NDArray[np.float32], ...]
     entropy: float
+    values_B: tuple[NDArray[np.float32], ...] = ()
 
     @property
     def sum_B(self) -> NDArray[np.float64]:
@@ -36,6 +38,11 @@ class SequenceLogprobs:
     def tokens_N(self) -> NDArray[np.float64]:
         """Of all response tokens, one response after the other, nats."""
         return np.concatenate([np.zeros(0), *self.tokens_B])
+
+    @property
+    def values_N(self) -> NDArray[np.float64]:
+        """Before all response tokens, one response after the other."""
+        return np.concatenate([np.zeros(0), *self.values_B])
 
     @classmethod
     def zeros(cls, tokens_B: NDArray[np.int64]) -> "SequenceLogprobs":
@@ -68,10 +75,17 @@ class TrainingEngine(Protocol):
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient; in the order of `rows`."""
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
+    def backward(
+        self,
+        batch: Batch,
+        rows: NDArray[np.int64],
+        coefficient_N: NDArray[np.float64],
+        value_coefficient_N: NDArray[np.float64] | None = None,
+    ) -> SequenceLogprobs:
         """Accumulate the gradient of Σ coefficient · logp over the response tokens of `rows`; returns their log-probs.
 
-        `coefficient_N` has all response tokens of the batch, row after row; `batch.places(rows)` finds those of some.
+        With value coefficients, Σ value_coefficient · value is added. Both arrays have all response tokens of the
+        batch, row after row; `batch.places(rows)` finds those of some.
         """
 
     def step(self) -> StepOutcome:

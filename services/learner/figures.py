@@ -9,12 +9,20 @@ from numpy.typing import NDArray
 from pacs.wire.groups import LabeledGroup
 from services.learner.batches import Batch
 from services.learner.engine import SequenceLogprobs
-from services.learner.objective import Signal
+from services.learner.step_signal import Signal
 
 if TYPE_CHECKING:
     from pacs.algo import Selection
 
-__all__ = ["AtStart", "batch_figures", "drift_figures", "gap_to_engine", "mean_entropy", "score_figures"]
+__all__ = [
+    "AtStart",
+    "batch_figures",
+    "drift_figures",
+    "gap_to_engine",
+    "mean_entropy",
+    "score_figures",
+    "value_figures",
+]
 
 AtStart = list[tuple[NDArray[np.int64], SequenceLogprobs]]
 """Rows of the batch and their log-probs under the policy it began with; rows that no pass needed are missing."""
@@ -76,6 +84,17 @@ def score_figures(signals: Sequence[Signal], selection: "Selection", length_B: N
         "auc": _number(area_under_curve(score, label)),
         "saturated_share": _number(saturated_share(score)),
         "length_slope": _number(length_slope(score, length)),
+    }
+
+
+def value_figures(signals: Sequence[Signal]) -> dict[str, Any]:
+    """Of the value function: its mean loss, and what it explained of the returns before it learnt from them."""
+    values = [signal.value for signal in signals if signal.value is not None]
+    if not values:
+        return {}
+    return {
+        "value_loss": float(np.mean([value.loss for value in values])),
+        "explained_variance": values[0].explained_variance,
     }
 
 

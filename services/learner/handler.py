@@ -25,9 +25,11 @@ from services.learner.figures import (
     gap_to_engine,
     mean_entropy,
     score_figures,
+    value_figures,
 )
 from services.learner.noise import NoiseFloor
-from services.learner.objective import Signal, StepLogprobs, make_objective
+from services.learner.objective import make_objective
+from services.learner.step_signal import Signal, StepLogprobs
 
 if TYPE_CHECKING:
     from pacs.algo import Selection
@@ -52,6 +54,7 @@ class _Progress:
     signals: list[Signal] = field(default_factory=list)
     log_ratios: list[NDArray[np.float64]] = field(default_factory=list)
     at_start: AtStart = field(default_factory=list)
+    start_values_B: tuple[NDArray[np.float32], ...] = ()
     moved: bool = False  # whether the policy is no longer that of the batch's start
 
 
@@ -96,6 +99,7 @@ class LearnerHandler:
         return {
             **batch_figures(groups, batch),
             **score_figures(progress.signals, selection, batch.response_tokens_B),
+            **value_figures(progress.signals),
             **drift_figures(progress.log_ratios, selection, batch.response_tokens_B),
             "entropy": mean_entropy(progress.at_start),
             "trained_completions": int(selection.trained_B.sum()),
@@ -113,6 +117,7 @@ class LearnerHandler:
         parts = self._minibatches(batch)
         fresh = not self._snapshot or self._engine.at_reference
         old = [self._old(batch, rows, fresh=fresh, first=n == 0) for n, rows in enumerate(parts)]
+        progress.start_values_B = tuple(values for known in old if known is not None for values in known.values_B)
         reference = old if fresh else self._engine.reference_logprobs(batch, parts)
         progress.at_start += [(rows, known) for rows, known in zip(parts, old, strict=True) if known is not None]
         return [_Minibatch(*of_part) for of_part in zip(parts, old, reference, strict=True)]
@@ -138,16 +143,14 @@ class LearnerHandler:
         signal = self._objective(logprobs, batch, selection, rows)
         progress.signals.append(signal)
         progress.log_ratios.append(logprobs.log_ratio_b)
-        if not np.all(np.isfinite(signal.coefficient_n)):
+        if not all(np.isfinite(of_outputs).all() for of_outputs in signal.coefficients):
             self._engine.discard_gradient()
             progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=0.0))
             return
         row_n = np.repeat(rows, batch.response_tokens_B[rows])
-        contributing = np.unique(row_n[signal.coefficient_n != 0])
+        contributing = np.unique(row_n[np.any(signal.coefficients, axis=0)])
         if len(contributing):
-            coefficient_N = np.zeros(int(batch.response_tokens_B.sum()))
-            coefficient_N[batch.places(rows)] = signal.coefficient_n
-            computed = self._engine.backward(batch, contributing, coefficient_N)
+            computed = self._engine.backward(batch, contributing, *_of_batch(batch, rows, signal))
             if minibatch.old is None and not progress.moved:
                 progress.at_start.append((contributing, computed))
         outcome = self._engine.step()
@@ -162,7 +165,7 @@ class LearnerHandler:
         else:
             policy = self._engine.logprobs(batch, minibatch.rows)
         old = minibatch.old or policy
-        return StepLogprobs(policy, old, minibatch.reference or old)
+        return StepLogprobs(policy, old, minibatch.reference or old, progress.start_values_B)
 
     def _stop_if_not_finite(self, groups: Sequence[LabeledGroup], progress: _Progress) -> None:
         for outcome in progress.outcomes:
@@ -175,3 +178,11 @@ class LearnerHandler:
                 f"(limit learner.max_nonfinite_steps={limit}); last groups: {ids}; lower learner.learning_rate or look "
                 "at these groups"
             )
+
+
+def _of_batch(batch: Batch, rows: NDArray[np.int64], signal: Signal) -> list[NDArray[np.float64]]:
+    """The step's coefficients among those of all response tokens of the batch."""
+    whole = [np.zeros(int(batch.response_tokens_B.sum())) for _ in signal.coefficients]
+    for coefficient_N, coefficient_n in zip(whole, signal.coefficients, strict=True):
+        coefficient_N[batch.places(rows)] = coefficient_n
+    return whole

@@ -21,6 +21,8 @@ _GAUGES = {
     "auc": ("pacs_score_auc_ratio", "Area under the ROC curve of psi"),
     "score_correct_mean": ("pacs_score_correct_mean", "Mean psi of correct completions"),
     "score_wrong_mean": ("pacs_score_wrong_mean", "Mean psi of wrong completions"),
+    "value_loss": ("pacs_value_loss", "Loss of PPO's value function in the last batch"),
+    "explained_variance": ("pacs_value_explained_variance", "Share of the returns' variance that values explained"),
     "logprob_gap_max": ("pacs_logprob_gap_nats", "Largest engine-learner log-prob gap of the last batch's tokens"),
     "length_slope": ("pacs_score_length_slope", "Slope of psi against response length"),
     "saturated_share": ("pacs_score_saturated_ratio", "Share of scores whose sigmoid is flat, slope below 1e-3"),

@@ -1,10 +1,8 @@
 """From the settings to the maths: log-probs and labels in, loss and coefficients out, for one optimizer step.
 
-Shapes: B sequences of the batch, b those of the step, n the step's response tokens, one sequence after the other.
-Everything is in float64: it is a few numbers a sequence or token.
+Shapes: as in `step_signal.py`.
 """
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -12,50 +10,19 @@ from numpy.typing import NDArray
 
 from pacs.runtime.config import AlgorithmSection, RunConfig
 from services.learner.batches import Batch
-from services.learner.engine import SequenceLogprobs
+from services.learner.ppo_objective import Ppo
+from services.learner.step_signal import (
+    Signal,
+    StepLogprobs,
+    engine_logprobs,
+    importance_weighted,
+    select_sequences,
+)
 
 if TYPE_CHECKING:
     from pacs.algo import Selection
 
-__all__ = ["Objective", "Signal", "StepLogprobs", "make_objective"]
-
-
-@dataclass(frozen=True)
-class StepLogprobs:
-    """Log-probs of an optimizer step's responses, in one packing.
-
-    Args:
-        policy_b: now.
-        old_b: at the start of the batch.
-        reference_b: under the reference.
-
-    """
-
-    policy_b: SequenceLogprobs
-    old_b: SequenceLogprobs
-    reference_b: SequenceLogprobs
-
-    @property
-    def log_ratio_b(self) -> NDArray[np.float64]:
-        """log π_θ − log π_ref of each response, nats."""
-        return self.policy_b.sum_B - self.reference_b.sum_B
-
-
-@dataclass(frozen=True)
-class Signal:
-    """Of one optimizer step.
-
-    Args:
-        coefficient_n: ∂L/∂logp of each response token.
-        score_b: ψ of each sequence; None where the objective is no classifier.
-        weight_b: the class weight of each sequence, 0 where it does not count; None likewise.
-
-    """
-
-    loss: float
-    coefficient_n: NDArray[np.float64]
-    score_b: NDArray[np.float64] | None = None
-    weight_b: NDArray[np.float32] | None = None
+__all__ = ["Objective", "make_objective"]
 
 
 class Objective(Protocol):
@@ -100,6 +67,8 @@ def make_objective(config: RunConfig) -> Objective:
     """The objective that the settings name."""
     if config.algorithm.name == "pacs":
         return _Pacs(config.algorithm)
+    if config.algorithm.name == "ppo":
+        return Ppo(config.algorithm)
     return _PolicyGradient(config.algorithm, config.rollout.max_response_tokens)
 
 
@@ -113,7 +82,7 @@ class _Pacs:
         self.reads_start = self.reads_old or not self.has_reference
 
     def select(self, batch: Batch) -> "Selection":
-        return _select(batch, self._algorithm, dropped_labels_count=False)
+        return select_sequences(batch, self._algorithm, dropped_labels_count=False)
 
     def __call__(
         self,
@@ -145,8 +114,8 @@ class _Pacs:
         loss = pacs_loss(*tensors, **options)
         coefficient_b = coefficients(*tensors, **options, gradient=settings.gradient).numpy()
         if settings.importance_cap:
-            engine_b = _engine(batch, rows).sum_B
-            coefficient_b = _weighted(coefficient_b, logprobs.old_b.sum_B, engine_b, settings.importance_cap)
+            engine_b = engine_logprobs(batch, rows).sum_B
+            coefficient_b = importance_weighted(coefficient_b, logprobs.old_b.sum_B, engine_b, settings.importance_cap)
         return Signal(
             float(loss.loss),
             np.repeat(coefficient_b, length_b),
@@ -167,7 +136,7 @@ class _PolicyGradient:
         self._max_response_tokens = max_response_tokens
 
     def select(self, batch: Batch) -> "Selection":
-        return _select(batch, self._algorithm, dropped_labels_count=True)
+        return select_sequences(batch, self._algorithm, dropped_labels_count=True)
 
     def __call__(
         self,
@@ -181,7 +150,7 @@ class _PolicyGradient:
         from pacs.algo import BASELINES, Step, differentiate
 
         settings, baseline = self._algorithm, BASELINES[self._algorithm.name]
-        length_b, engine_b = batch.response_tokens_B[rows], _engine(batch, rows)
+        length_b, engine_b = batch.response_tokens_B[rows], engine_logprobs(batch, rows)
         advantage_PG = baseline.advantage(
             selection.label_B.double().view(-1, batch.group_size), selection.judged_B.view(-1, batch.group_size)
         )
@@ -206,41 +175,5 @@ class _PolicyGradient:
         )
         coefficient = gradient.numpy()
         if settings.importance_cap:
-            coefficient = _weighted(coefficient, old, engine, settings.importance_cap)
+            coefficient = importance_weighted(coefficient, old, engine, settings.importance_cap)
         return Signal(float(loss), coefficient if by_token else np.repeat(coefficient, length_b))
-
-
-def _select(batch: Batch, algorithm: AlgorithmSection, *, dropped_labels_count: bool) -> "Selection":
-    import torch
-
-    from pacs.algo import select
-
-    return select(
-        torch.from_numpy(batch.label_B),
-        torch.from_numpy(batch.valid_B),
-        torch.from_numpy(batch.truncated_B),
-        group_size=batch.group_size,
-        truncated=algorithm.truncated,
-        uniform=algorithm.uniform_groups,
-        dropped_labels_count=dropped_labels_count,
-    )
-
-
-def _engine(batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
-    """The log-probs of the engine that sampled; it gives no entropy."""
-    return SequenceLogprobs(tuple(batch.engine_logprobs_B[row] for row in rows), entropy=float("nan"))
-
-
-def _weighted(
-    coefficient: NDArray[np.float64], old: NDArray[np.float64], engine: NDArray[np.float64], cap: float
-) -> NDArray[np.float64]:
-    """Multiply by truncated importance weights what is not 0: what takes no part may have no log-prob."""
-    import torch
-
-    from pacs.algo import importance_weights
-
-    taking_part = coefficient != 0
-    weighted = coefficient.copy()
-    weights = importance_weights(torch.from_numpy(old[taking_part]), torch.from_numpy(engine[taking_part]), cap=cap)
-    weighted[taking_part] *= weights.numpy()
-    return weighted

@@ -61,11 +61,20 @@ class RankedEngine:
         self._agree_on(batch)
         return self._together(Order("logprobs", arrays={"rows": rows}), lambda: self._engine.logprobs(batch, rows))
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
+    def backward(
+        self,
+        batch: Batch,
+        rows: NDArray[np.int64],
+        coefficient_N: NDArray[np.float64],
+        value_coefficient_N: NDArray[np.float64] | None = None,
+    ) -> SequenceLogprobs:
         """Accumulate the gradient of Σ coefficient · logp, each rank its own rows'; returns their log-probs."""
         self._agree_on(batch)
-        order = Order("backward", arrays={"rows": rows, "coefficient_N": coefficient_N})
-        return self._together(order, lambda: self._engine.backward(batch, rows, coefficient_N))
+        arrays: dict[str, NDArray[Any]] = {"rows": rows, "coefficient_N": coefficient_N}
+        if value_coefficient_N is not None:
+            arrays["value_coefficient_N"] = value_coefficient_N
+        order = Order("backward", arrays=arrays)
+        return self._together(order, lambda: self._engine.backward(batch, **arrays))
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient on all ranks, or on none."""

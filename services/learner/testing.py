@@ -17,7 +17,8 @@ __all__ = ["FakeTrainingEngine"]
 class FakeTrainingEngine:
     """See `services.learner.engine.TrainingEngine`. Every token is drawn from softmax(logits), whatever precedes it.
 
-    Plain gradient descent on the logits, so the effect of a batch can be followed by hand.
+    The value function has a number for each token that can come last before the one to draw. Plain gradient descent on
+    logits and values, so the effect of a batch can be followed by hand.
 
     Args:
         vocabulary: number of token ids.
@@ -27,12 +28,14 @@ class FakeTrainingEngine:
 
     def __init__(self, vocabulary: int = 64, learning_rate: float = 0.5) -> None:
         self.logits = np.zeros(vocabulary)
+        self.values = np.zeros(vocabulary)
         self.learning_rate = learning_rate
         self.calls: list[str] = []
         self.poison_rows: tuple[int, ...] = ()
         self.poison_gradient = False
         self.at_reference = False
         self._gradient = np.zeros(vocabulary)
+        self._value_gradient = np.zeros(vocabulary)
         self._reference = self.logits.copy()
 
     @property
@@ -56,35 +59,50 @@ class FakeTrainingEngine:
         poisoned = tuple(
             np.full_like(t, np.nan) if row in self.poison_rows else t for row, t in zip(rows, tokens, strict=True)
         )
-        return SequenceLogprobs(poisoned, float(-(np.exp(logp) * logp).sum()))
+        values = tuple(self.values[self._before(batch, int(row))].astype(np.float32) for row in rows)
+        return SequenceLogprobs(poisoned, float(-(np.exp(logp) * logp).sum()), values)
 
-    def backward(self, batch: Batch, rows: NDArray[np.int64], coefficient_N: NDArray[np.float64]) -> SequenceLogprobs:
-        """Add the gradient of Σ coefficient · logp."""
+    def backward(
+        self,
+        batch: Batch,
+        rows: NDArray[np.int64],
+        coefficient_N: NDArray[np.float64],
+        value_coefficient_N: NDArray[np.float64] | None = None,
+    ) -> SequenceLogprobs:
+        """Add the gradient of Σ coefficient · logp + Σ value_coefficient · value."""
         self.calls.append(f"backward {rows.tolist()}")
         probabilities = np.exp(self._log_softmax)
         for row in rows:
             weights = coefficient_N[batch.places(np.array([row]))]
             weighted = np.bincount(self._response(batch, int(row)), weights, minlength=len(self.logits))
             self._gradient += weighted - weights.sum() * probabilities
+            if value_coefficient_N is not None:
+                np.add.at(
+                    self._value_gradient,
+                    self._before(batch, int(row)),
+                    value_coefficient_N[batch.places(np.array([row]))],
+                )
         if self.poison_gradient or set(self.poison_rows) & set(rows.tolist()):
             self._gradient[0] = np.nan
         return self._logprobs(batch, rows)
 
     def step(self) -> StepOutcome:
         """Descend, unless the gradient is not finite; clear it."""
-        norm = float(np.linalg.norm(self._gradient))
+        norm = float(np.linalg.norm([self._gradient, self._value_gradient]))
         applied = bool(np.isfinite(norm))
         self.calls.append("step" if applied else "skip")
         if applied and self._gradient.any():
             self.logits = self.logits - self.learning_rate * self._gradient
             self.at_reference = False
-        self._gradient = np.zeros_like(self.logits)
+        if applied:
+            self.values = self.values - self.learning_rate * self._value_gradient
+        self._forget_gradient()
         return StepOutcome(norm, applied, self.learning_rate)
 
     def discard_gradient(self) -> None:
         """Clear the gradient."""
         self.calls.append("discard")
-        self._gradient = np.zeros_like(self.logits)
+        self._forget_gradient()
 
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs of all tokens but the first."""
@@ -117,14 +135,14 @@ class FakeTrainingEngine:
         yield "logits", self.logits
 
     def save(self, directory: Path) -> None:
-        """Write the logits, the policy's and the reference's."""
+        """Write the logits, the policy's and the reference's, and the values."""
         self.calls.append("save")
-        np.save(directory / "logits.npy", np.stack([self.logits, self._reference]))
+        np.save(directory / "logits.npy", np.stack([self.logits, self._reference, self.values]))
 
     def load(self, directory: Path) -> None:
         """Read them."""
         self.calls.append("load")
-        self.logits, self._reference = np.load(directory / "logits.npy")
+        self.logits, self._reference, self.values = np.load(directory / "logits.npy")
         self.at_reference = bool(np.array_equal(self.logits, self._reference))
 
     def export(self, directory: Path) -> None:
@@ -137,3 +155,11 @@ class FakeTrainingEngine:
 
     def _response(self, batch: Batch, row: int) -> NDArray[np.int32]:
         return batch.token_ids_B[row][batch.prompt_tokens_B[row] :]
+
+    def _before(self, batch: Batch, row: int) -> NDArray[np.int32]:
+        """The token that each response token follows."""
+        return batch.token_ids_B[row][batch.prompt_tokens_B[row] - 1 : -1]
+
+    def _forget_gradient(self) -> None:
+        self._gradient = np.zeros_like(self.logits)
+        self._value_gradient = np.zeros_like(self.values)

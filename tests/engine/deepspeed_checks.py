@@ -5,7 +5,7 @@ import pytest
 import torch  # noqa: TID253 - run in a process of its own
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: TID253
 
-from pacs.errors import BadInput
+from pacs.errors import BadInput, ServiceFailed
 from pacs.testing import make_config, make_labeled_group
 from services.learner.batches import make_batch
 from services.learner.deepspeed_engine import DeepSpeedEngine
@@ -198,6 +198,25 @@ def test_a_resumed_engine_goes_on_bit_by_bit(start, batch, tmp_path):
 def test_no_checkpoint_is_said_in_one_sentence(start, tmp_path):
     with pytest.raises(BadInput, match="finds no checkpoint"):
         start().load(tmp_path)
+
+
+def test_values_start_at_zero_and_only_ppo_has_them(start, batch):
+    engine = start(**{"algorithm.name": "ppo"})
+    got = engine.logprobs(batch, np.array([6, 1]))
+    assert [values.tolist() for values in got.values_B] == [[0.0] * 3, [0.0]]
+    plain = start()
+    assert plain.logprobs(batch, every(batch)).values_B == ()
+    coefficient_N = np.ones(int(batch.response_tokens_B.sum()))
+    with pytest.raises(ServiceFailed, match=r"only where algorithm\.name is ppo"):
+        plain.backward(batch, every(batch), coefficient_N, coefficient_N)
+
+
+@pytest.mark.parametrize("names", [("ppo", "pacs"), ("pacs", "ppo")])
+def test_a_checkpoint_with_a_value_head_is_for_ppo_and_one_without_is_not(start, tmp_path, names):
+    writer, reader = (start(**{"algorithm.name": name}) for name in names)
+    writer.save(tmp_path)
+    with pytest.raises(BadInput, match=r"'value_head': True.*set .*algorithm\.name back"):
+        reader.load(tmp_path)
 
 
 def test_an_export_is_the_policy_in_hugging_face_format(start, batch, tmp_path):

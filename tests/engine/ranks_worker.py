@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch  # noqa: TID253  # every scenario is about its tensors
 from gradient_scenario import gradients
+from value_scenario import values
 from whole_groups import load_policy, token_logprobs_of, whole_group_gradient
 
 from pacs.errors import BadInput
@@ -411,7 +412,17 @@ def unequal(one, other):
     ]
 
 
-PLAYED = (first_step, first_step_of_adapters, gradients, continuation, other_world, not_finite, reset, reference)
+PLAYED = (
+    first_step,
+    first_step_of_adapters,
+    gradients,
+    continuation,
+    other_world,
+    not_finite,
+    reset,
+    reference,
+    values,
+)
 SCENARIOS = {f.__name__: f for f in PLAYED}
 
 

@@ -48,6 +48,7 @@ def alone(run_world):
         "not-finite-0": {"scenario": "not_finite", "stage": 0, **SMALL},
         "reset-0": {"scenario": "reset", "stage": 0, **SMALL},
         **{f"reference-{stage}": {"scenario": "reference", "stage": stage, **SMALL} for stage in (0, 3)},
+        "values-0": {"scenario": "values", "stage": 0, **SMALL},
     })  # fmt: skip
 
 
@@ -65,6 +66,7 @@ def pair(run_world, untied_model):
         **{f"not-finite-{stage}": {"scenario": "not_finite", "stage": stage, **SMALL} for stage in STAGES},
         **{f"reset-{stage}": {"scenario": "reset", "stage": stage, **SMALL} for stage in STAGES},
         **{f"reference-{stage}": {"scenario": "reference", "stage": stage, **SMALL} for stage in STAGES},
+        **{f"values-{stage}": {"scenario": "values", "stage": stage, **SMALL} for stage in STAGES},
     })  # fmt: skip
 
 
@@ -95,6 +97,7 @@ def pair_bfloat16(run_world):
         **{f"not-finite-{stage}": {**bfloat16, "scenario": "not_finite", "stage": stage} for stage in (0, 2)},
         **{f"reset-{stage}": {**bfloat16, "scenario": "reset", "stage": stage} for stage in (0, 3)},
         **{f"reference-{stage}": {**bfloat16, "scenario": "reference", "stage": stage} for stage in (0, 2, 3)},
+        **{f"values-{stage}": {**bfloat16, "scenario": "values", "stage": stage} for stage in (0, 3)},
     }, persistent_elements=100_000)  # fmt: skip
 
 
@@ -115,6 +118,7 @@ def pair_of_adapters(run_world):
             for stage in (0, 3)
             if scenario != "first"
         },
+        **{f"values-{stage}": {"scenario": "values", "stage": stage, **lora, **SMALL} for stage in (0, 3)},
     })  # fmt: skip
 
 
@@ -146,6 +150,11 @@ REFERENCES = [
     *((BFLOAT16, f"reference-{stage}") for stage in (0, 2, 3)),
     *((ADAPTERS, f"reference-{key}") for key in ADAPTER_KEYS),
 ]
+
+
+VALUES = [("alone", "values-0"), *(("pair", f"values-{stage}") for stage in STAGES)]
+BFLOAT16_VALUES = [(BFLOAT16, f"values-{stage}") for stage in (0, 3)]
+ADAPTER_VALUES = [(ADAPTERS, f"values-{stage}") for stage in (0, 3)]
 
 
 @pytest.fixture
@@ -239,6 +248,36 @@ def test_first_step_of_adapters_equals_the_chain_rule(outcome):
     assert outcome["moved"] > 1e-4
     assert outcome["norm_error"] < 1e-5
     assert outcome["weight_error"] < 1e-4
+
+
+@each(VALUES)
+def test_a_step_on_log_probs_and_values_equals_autograds(outcome):
+    assert outcome["value_error"] < 1e-4
+    assert outcome["backward_error"] < 1e-5
+    assert outcome["norm_error"] < 1e-5
+    assert outcome["weight_error"] < 1e-5
+    assert outcome["moved"] > 0.1, "the step must be large for its error to show"
+    assert outcome["value_error_after"] < 1e-4 * max(1.0, outcome["moved"])
+
+
+@each([*BFLOAT16_VALUES, *ADAPTER_VALUES])
+def test_values_in_bfloat16_or_over_adapters(outcome):
+    assert outcome["value_error"] < (0.1 if outcome.get("dtype") else 1e-4)
+    assert outcome.get("norm_error", 0.0) < 2e-2
+    assert outcome.get("weight_error", 0.0) < 2e-2
+    assert outcome["moved"] > 0.1
+
+
+@each([*VALUES, *BFLOAT16_VALUES, *ADAPTER_VALUES])
+def test_the_value_head_is_in_checkpoints_and_in_no_publication_or_export(outcome):
+    from safetensors.torch import load_file
+
+    assert outcome["kept_by_reset"]
+    assert outcome["loaded"]
+    assert outcome["continued"] == outcome["went_on"]
+    assert not [name for name in outcome["names"] if "value" in name]
+    exported = load_file(Path(outcome["folder"]) / "export" / "model.safetensors")
+    assert set(exported) == set(load_file(Path(outcome["model"]) / "model.safetensors"))
 
 
 def test_whole_state_continues_on_another_number_of_ranks(pair, trio):

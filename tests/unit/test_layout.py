@@ -40,6 +40,7 @@ EDGE_FILES = {  # the one place of each heavy library that may import it at modu
     "services/learner/deepspeed_engine.py": {"torch"},
     "services/learner/lora.py": {"torch"},
     "services/learner/reference.py": {"torch"},
+    "services/learner/value_head.py": {"torch"},
     "services/learner/world.py": {"torch"},
     "services/learner/zero.py": {"torch"},
     "services/rollout/ray_serve.py": {"ray"},

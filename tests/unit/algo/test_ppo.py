@@ -7,7 +7,7 @@ import torch  # noqa: TID253
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pacs.algo import clipped_value_loss, gae
+from pacs.algo import clipped_value_loss, explained_variance, gae, whiten
 
 F64 = torch.float64
 
@@ -69,3 +69,25 @@ def test_shapes_and_counts_that_do_not_fit_are_refused():
         clipped_value_loss(torch.ones(2), torch.ones(3), torch.ones(2), clip=0.2, tokens=2)
     with pytest.raises(ValueError, match="must be positive"):
         clipped_value_loss(torch.ones(2), torch.ones(2), torch.ones(2), clip=0.0, tokens=2)
+
+
+def test_whitened_by_hand():
+    """Mean 2, unbiased variance (1 + 0 + 1) / 2."""
+    got = whiten(torch.tensor([1.0, 2.0, 3.0, math.nan], dtype=F64))
+    assert got[:3].tolist() == pytest.approx([-1.0, 0.0, 1.0])
+    assert got[3].isnan()
+
+
+@pytest.mark.parametrize("advantages", [[], [0.7], [0.3] * 7])
+def test_where_all_are_equal_nothing_is_left(advantages):
+    assert whiten(torch.tensor(advantages, dtype=F64)).tolist() == pytest.approx([0.0] * len(advantages), abs=1e-9)
+
+
+def test_explained_variance_by_hand():
+    return_N = torch.tensor([0.0, 1.0, 2.0, 3.0], dtype=F64)
+    assert explained_variance(return_N - 5, return_N) == pytest.approx(1.0)
+    assert explained_variance(torch.full((4,), 9.0, dtype=F64), return_N) == pytest.approx(0.0)
+    assert explained_variance(-return_N, return_N) == pytest.approx(1 - 4)
+    assert explained_variance(return_N, torch.ones(4, dtype=F64)) is None
+    assert explained_variance(return_N[:1], return_N[:1]) is None
+    assert explained_variance(return_N, return_N * math.nan) is None

@@ -6,7 +6,8 @@ from pacs.wire.groups import VersionSpan
 from services.learner.batches import make_batch
 from services.learner.engine import SequenceLogprobs
 from services.learner.figures import batch_figures, drift_figures, gap_to_engine, mean_entropy, score_figures
-from services.learner.objective import Signal, make_objective
+from services.learner.objective import make_objective
+from services.learner.step_signal import Signal
 
 
 def figures(*groups):

@@ -217,3 +217,38 @@ def test_an_exact_engine_has_no_noise(caplog):
 def test_what_rounding_may_do_to_a_score_grows_with_length_in_bfloat16():
     assert noise_bound("float32", 4096) == 1e-4
     assert noise_bound("bfloat16", 243) == pytest.approx(4.86), "2.3 were measured"
+
+
+def test_ppo_trains_policy_and_values_in_one_backward_pass():
+    handler, engine = make_handler(**{"algorithm.name": "ppo", "algorithm.value_coefficient": 1.0})
+    losses, values = [], []
+    for _ in range(20):
+        figures = train(handler, groups((1, 0), (0, 1), (1, 0), (1, 0)))
+        json.dumps(figures, allow_nan=False)
+        losses.append(figures["value_loss"])
+        values.append(engine.values[13])  # before either response, after the prompt's last token
+    assert engine.calls[:3] == ["logprobs 8", "backward [0, 1, 2, 3, 4, 5, 6, 7]", "step"]
+    assert engine.logits[GOOD] > engine.logits[BAD]
+    assert losses == sorted(losses, reverse=True)
+    assert values == pytest.approx([0.5 * (1 - 0.5 ** (n + 1)) for n in range(20)]), "halfway to the mean label a step"
+    assert figures["explained_variance"] == pytest.approx(0.0), "a constant explains nothing"
+
+
+def test_ppo_takes_the_values_of_the_batchs_start_in_all_its_steps():
+    settings = {"algorithm.name": "ppo", "algorithm.value_coefficient": 1.0, "algorithm.value_clip": 0.0}
+    handler, engine = make_handler(minibatch_groups=1, **settings)
+    train(handler, groups((1, 1), (1, 1)))
+    assert engine.calls == [
+        *("logprobs 2", "logprobs 2", "backward [0, 1]", "step"),
+        *("logprobs 2", "backward [2, 3]", "step"),
+    ]
+    assert engine.values[13] == pytest.approx(0.75), "half of the way to 1, twice: the second sees the moved value"
+    assert not engine.logits.any(), "advantages of the start are all equal"
+
+
+def test_values_that_are_not_finite_never_reach_the_gradient():
+    handler, engine = make_handler(max_nonfinite_steps=3, **{"algorithm.name": "ppo"})
+    engine.values[13] = np.nan
+    assert train(handler, groups((1, 0)))["skipped"] is True
+    assert engine.calls == ["logprobs 2", "discard"]
+    assert not engine.logits.any()

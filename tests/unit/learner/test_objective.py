@@ -6,7 +6,8 @@ from pacs.algo import coefficients
 from pacs.testing import make_config, make_labeled_group
 from services.learner.batches import make_batch
 from services.learner.engine import SequenceLogprobs
-from services.learner.objective import StepLogprobs, make_objective
+from services.learner.objective import make_objective
+from services.learner.step_signal import StepLogprobs
 
 BASELINES = ["grpo", "dr_grpo", "rloo", "reinforce"]
 TRUNCATED = [[1, 0, 1], [0, 0, 0]]

@@ -88,6 +88,10 @@ CONTRADICTIONS = {
     ("algorithm.beta=2.0", "algorithm.name=rloo"): {"algorithm": {"name": "rloo", "beta": 2}},
     ("algorithm.label_smoothing", "algorithm.name=dr_grpo"): {"algorithm": {"name": "dr_grpo", "label_smoothing": 0.1}},
     ("algorithm.clip_high=0.3", "algorithm.name=pacs"): {"algorithm": {"clip_high": 0.3}},
+    ("algorithm.clip_low=0.1", "set algorithm.name to a baseline's name"): {"algorithm": {"clip_low": 0.1}},
+    ("algorithm.trace_decay=1.0", "algorithm.name=pacs", "to ppo"): {"algorithm": {"trace_decay": 1}},
+    ("algorithm.value_clip=0.0", "algorithm.name=grpo", "to ppo"): {"algorithm": {"name": "grpo", "value_clip": 0}},
+    ("algorithm.beta=2.0", "algorithm.name=ppo", "to pacs"): {"algorithm": {"name": "ppo", "beta": 2}},
     ("algorithm.score=grpo", "algorithm.log_ratio=log_ratio"): {"algorithm": {"score": "grpo"}},
     ("algorithm.reference=manual", "algorithm.log_ratio=mean_logprob"): {
         "algorithm": {"reference": "manual", "log_ratio": "mean_logprob"}
@@ -114,8 +118,9 @@ def test_contradictions_name_both_keys(write, keys, changes):
 def test_one_completion_a_prompt_is_allowed_where_the_score_needs_no_others(write):
     config = load_config(write(rollout={"group_size": 1}, algorithm={"score": "naive"}))
     assert config.rollout.group_size == 1
-    config = load_config(write(rollout={"group_size": 1}, algorithm={"name": "reinforce"}))
-    assert config.rollout.group_size == 1
+    for name in ("reinforce", "ppo"):
+        config = load_config(write(rollout={"group_size": 1}, algorithm={"name": name}))
+        assert config.rollout.group_size == 1
 
 
 def test_the_grpo_score_is_allowed_where_log_ratios_differ_from_the_start(write):
@@ -132,7 +137,7 @@ def test_settings_without_effect_may_stand_at_their_defaults(write):
 def test_every_objective_that_can_be_named_exists():
     from pacs.algo import BASELINES
 
-    assert get_args(AlgorithmSection.model_fields["name"].annotation) == ("pacs", *BASELINES)
+    assert get_args(AlgorithmSection.model_fields["name"].annotation) == ("pacs", *BASELINES, "ppo")
 
 
 def test_a_redis_of_ones_own_needs_no_port(write):

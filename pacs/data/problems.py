@@ -17,6 +17,8 @@ from pacs.runtime.config import DataSection
 
 __all__ = ["Problem", "load_problems", "problem_index"]
 
+COMPOSITE = "composite"
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -135,13 +137,17 @@ def _task_data(value: Any, where: str) -> Mapping[str, Any]:
 
 def _family_problems(data: DataSection, seed: int) -> list[Problem]:
     import reasoning_gym
+    from reasoning_gym.composite import DatasetSpec
     from reasoning_gym.factory import DATASETS
 
     if data.family not in DATASETS:
         raise BadInput(f"data.family must be a reasoning_gym family, got {data.family!r}; known: {sorted(DATASETS)}")
+    options = dict(data.family_options)
     try:
-        generated = reasoning_gym.create_dataset(data.family, size=data.family_rows, seed=seed, **data.family_options)
-    except (AssertionError, TypeError, ValueError) as error:
+        if data.family == COMPOSITE:
+            options["datasets"] = [DatasetSpec(**{"weight": 1.0, "config": {}, **part}) for part in options["datasets"]]
+        generated = reasoning_gym.create_dataset(data.family, size=data.family_rows, seed=seed, **options)
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise BadInput(
             f"data.family_options must be what {data.family} takes, got {dict(data.family_options)}: {error}"
         ) from error
@@ -151,8 +157,8 @@ def _family_problems(data: DataSection, seed: int) -> list[Problem]:
             messages=_one_turn(entry["question"], data),
             text=entry["question"],
             task="reasoning_gym",
-            answer=str(entry["answer"]),
-            task_data={"family": data.family, "entry": entry},
+            answer="" if entry["answer"] is None else str(entry["answer"]),
+            task_data={"family": data.family, "entry": entry, "options": dict(data.family_options)},
         )
         for index, entry in enumerate(generated)
     ]

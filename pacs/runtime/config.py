@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -119,7 +119,7 @@ class DataSection(Section):
     )
     template: str = Field("{prompt}", description="Text put before the model; {prompt} is replaced.")
     family: str | None = Field(None, description="reasoning_gym family (source: reasoning_gym).")
-    family_options: dict[str, float | int | str | bool] = Field(
+    family_options: dict[str, Any] = Field(
         default_factory=dict, description="Options of that family, as reasoning_gym names them."
     )
     family_rows: int = Field(1000, ge=1, description="Problems to generate (source: reasoning_gym).")

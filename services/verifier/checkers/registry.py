@@ -87,7 +87,7 @@ def builtin_checkers(settings: VerifierSection) -> list[Checker]:
     policy = MathPolicy(**math.model_dump(exclude={"extract", "shadow"}))
     return [
         MathChecker(workers, cpu_seconds, policy, math.extract, shadow=math.shadow),
-        ReasoningGymChecker(workers, cpu_seconds),
+        ReasoningGymChecker(workers, cpu_seconds, settings.sandbox),
         ChoiceChecker(),
         ExactChecker(),
         CodeChecker(settings.sandbox),

@@ -34,6 +34,8 @@ DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 SEEN_CODE = "/pacs-sandbox"
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 USER_INSIDE = "1000"
+SCRATCH_BYTES = str(1 << 20)
+"""Some packages want a folder to write to when they are imported; by the time a program runs it is out of reach."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,9 @@ class Launch:
     environment: dict[str, str]
 
 
-def make_launch(mode: str, socket: int, first_user: int, packages: tuple[Path, ...] = ()) -> Launch:
+def make_launch(
+    mode: str, socket: int, first_user: int, packages: tuple[Path, ...] = (), preload: tuple[str, ...] = ()
+) -> Launch:
     """Write the command that starts a zygote.
 
     Args:
@@ -52,6 +56,7 @@ def make_launch(mode: str, socket: int, first_user: int, packages: tuple[Path, .
         socket: descriptor it inherits.
         first_user: user id of the first slot, used where this process may change users.
         packages: folders programs may import from, beside the standard library.
+        preload: modules of these that every run inherits.
 
     Raises:
         RunLost: bubblewrap, which mode strong needs, is not installed.
@@ -65,17 +70,19 @@ def make_launch(mode: str, socket: int, first_user: int, packages: tuple[Path, .
         "locked": mode != "weak",
         "own_namespace": mode == "strong" and not pool,
         "first_user": first_user if pool else None,
-        "keep_file_user": pool and mode != "strong" and not _readable_to_all(prefix),
+        "keep_file_user": pool and mode != "strong" and not all(map(_readable_to_all, (prefix, *packages))),
         "folders": [f"{prefix}/lib", f"{prefix}/lib64", *LIBRARIES, TIME_ZONES, *map(str, packages)],
         "files": [LINKER_CACHE, *DEVICES],
         "packages": [str(folder) for folder in packages],
         "preload": list(PRELOAD),
+        "preload_packages": list(preload),
     }
     python = [str(Path(sys._base_executable).resolve()), *PYTHON_OPTIONS]  # type: ignore[attr-defined]  # no venv's
     if mode != "strong":
         return Launch((*python, str(code / "__main__.py"), json.dumps(config)), ENVIRONMENT)
     seen = f"{SEEN_CODE}/services/verifier/sandbox/inside"
-    view = [*_view((prefix, *packages)), *_bind(str(code), seen)]
+    scratch = ("--size", SCRATCH_BYTES, "--tmpfs", "/tmp") if preload else ()  # noqa: S108  # the namespace's own
+    view = [*_view((prefix, *packages)), *_bind(str(code), seen), *scratch]
     return Launch(
         (*_bubblewrap(pool), *view, "--remount-ro", "/", "--", *python, f"{seen}/__main__.py", json.dumps(config)),
         ENVIRONMENT,

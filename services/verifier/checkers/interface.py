@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pacs.wire.groups import Label
 
-__all__ = ["LABEL_OF_STATUS", "Checker", "Judgement", "judged"]
+__all__ = ["LABEL_OF_STATUS", "Checker", "Judgement", "MarksAnswers", "judged"]
 
 LABEL_OF_STATUS: Mapping[str, Label] = {
     "ok": Label.CORRECT,
@@ -87,4 +87,18 @@ class Checker(Protocol):
 
     async def close(self) -> None:
         """End what the checker holds, worker processes first of all."""
+        ...
+
+
+@runtime_checkable
+class MarksAnswers(Protocol):
+    """A checker that knows what marks an answer; for the others it is a box or an `<answer>` element."""
+
+    def has_answer(self, completion: str, task_data: Mapping[str, Any]) -> bool:
+        """Say whether a completion that the token limit cut has a complete answer all the same.
+
+        Raises:
+            BadInput: the row itself cannot be judged.
+
+        """
         ...

@@ -82,6 +82,10 @@ class MathChecker:
         status = await self._ask(answer, answer, GOLD_CPU_SECONDS, is_gold=True)
         return judged(started, status, "sympy", found.text)
 
+    def has_answer(self, completion: str, task_data: Mapping[str, Any]) -> bool:
+        """Say whether a completion that was cut has a box that is closed all the same."""
+        return extract_boxed(completion).status == "ok"
+
     async def close(self) -> None:
         """End the worker processes."""
         await self._pool.close()

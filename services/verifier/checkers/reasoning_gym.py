@@ -8,7 +8,7 @@ from typing import Any
 
 from pacs.errors import BadInput
 from pacs.runtime.config import SandboxSection
-from services.verifier.checkers.extraction import extract_marked_or_whole, has_marked_answer
+from services.verifier.checkers.extraction import extract_marked_or_whole
 from services.verifier.checkers.interface import Judgement, judged
 from services.verifier.checkers.reasoning_gym_sandbox import SandboxedScorers
 from services.verifier.checkers.reasoning_gym_scorers import GOLD_IN_METADATA, WITHOUT_GOLD
@@ -108,10 +108,6 @@ class ReasoningGymChecker:
         if found.status != "ok":
             return judged(started, found.status, "extraction")
         return judged(started, await self._status(row, found.text), "score", found.text)
-
-    def has_answer(self, completion: str, task_data: Mapping[str, Any]) -> bool:
-        """Say whether a completion that was cut marks an answer all the same."""
-        return has_marked_answer(completion)
 
     async def close(self) -> None:
         """End the worker processes and the sandbox."""

@@ -113,6 +113,10 @@ class DataSection(Section):
     messages_field: str = Field("messages", description="Field that holds a chat; used where the row has it.")
     answer_field: str = Field("answer", description="Field that holds the gold answer.")
     id_field: str = Field("id", description="Field that holds the row's id; the row number where missing.")
+    task_fields: list[str] = Field(
+        default_factory=list,
+        description="Fields of a row that its checker gets as task_data: of code, where the tests lie.",
+    )
     task: str = Field(
         "math",
         description="Checker for rows without a `task` field: math, choice, code, reasoning_gym, exact or a plug-in.",

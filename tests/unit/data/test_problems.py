@@ -49,6 +49,18 @@ def test_field_names_are_settings(write):
     assert (problem.text, problem.answer, problem.problem_id) == ("1 + 1?", "2", "k")
 
 
+def test_fields_beside_the_prompt_reach_the_checker_where_they_are_named(write):
+    row = {"prompt": "Double x.", "tests": {"kind": "asserts"}, "hint": "2x", "task_data": {"extract": "whole"}}
+    ((problem,), _) = load(write([row]), task="code", task_fields=["tests", "solution"])
+    assert problem.task_data == {"tests": {"kind": "asserts"}, "extract": "whole"}
+    assert problem.answer == ""
+
+
+def test_only_tests_can_stand_for_an_answer(write):
+    with pytest.raises(BadInput, match="needs the field 'answer'"):
+        load(write([{"prompt": "1 + 1?"}]), task="math")
+
+
 def test_the_template_is_text_not_a_format(write):
     ((problem,), _) = load(write([{"prompt": "{x}", "answer": "{y}"}]), template="{prompt} \\boxed{}")
     assert problem.messages[0]["content"] == "{x} \\boxed{}"

@@ -22,20 +22,18 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     from pacs.transport.redis_streams import RedisStreams, check_server
     from pacs.wire.groups import Label, decode_group, encode_labeled_group
     from services.verifier.cache import VerdictCache
-    from services.verifier.checkers.code import CodeChecker
     from services.verifier.checkers.registry import load_registry
     from services.verifier.control_link import pause_over_http
     from services.verifier.grpc_api import add_verifier
     from services.verifier.handler import VerifierHandler
     from services.verifier.invalid_watch import InvalidWatch
     from services.verifier.metrics import VerifierMetrics
+    from services.verifier.starting import start_checker
 
     config = settings.config
     collector = CollectorRegistry()
     checkers = load_registry(config.verifier)
-    code = checkers.get("code")
-    if config.data.task == code.name and isinstance(code, CodeChecker):
-        await code.start()  # a run about code without a sandbox fails here, not with its first row
+    await start_checker(checkers, config.data)
     watch = InvalidWatch(
         config.verifier.invalid_window,
         config.verifier.max_invalid_share,

@@ -1,7 +1,7 @@
 """Code: take the program out of a completion and run it against the row's tests, in the sandbox."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pacs.runtime.config import SandboxSection
@@ -31,7 +31,7 @@ class CodeChecker:
         self.sandbox = Sandbox(settings or SandboxSection())
         self._rows = TaskReader()
 
-    async def start(self) -> None:
+    async def start(self, families: Sequence[str] = ()) -> None:
         """Start the sandbox now, so that a machine without one is refused before anything is judged.
 
         Raises:
@@ -75,5 +75,4 @@ class CodeChecker:
         if len(program) > MAX_PROGRAM_CHARACTERS:
             return judged(started, "too_complex", "guard", shown)
         outcome = await judge_program(self.sandbox, program, task.tests)
-        weak = ", weak isolation" if self.sandbox.isolation == "weak" else ""
-        return judged(started, outcome.status, f"tests: {outcome.why}{weak}", shown)
+        return judged(started, outcome.status, f"tests: {outcome.why}", shown)

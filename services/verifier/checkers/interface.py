@@ -1,13 +1,13 @@
 """What a checker is: the interface that built-in checkers and plug-ins share."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from pacs.wire.groups import Label
 
-__all__ = ["LABEL_OF_STATUS", "Checker", "Judgement", "MarksAnswers", "judged"]
+__all__ = ["LABEL_OF_STATUS", "Checker", "Judgement", "MarksAnswers", "Starts", "judged"]
 
 LABEL_OF_STATUS: Mapping[str, Label] = {
     "ok": Label.CORRECT,
@@ -99,6 +99,23 @@ class MarksAnswers(Protocol):
 
         Raises:
             BadInput: the row itself cannot be judged.
+
+        """
+        ...
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """A checker that can start what it needs before the first row."""
+
+    async def start(self, families: Sequence[str]) -> None:
+        """Start it.
+
+        Args:
+            families: of reasoning_gym, where the rows come from there.
+
+        Raises:
+            BadInput: it does not start on this machine.
 
         """
         ...

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,14 +70,14 @@ class ReasoningGymChecker:
         """Process ids of the scoring workers that are running."""
         return self._pool.pids
 
-    async def start(self, family: str) -> None:
-        """Start the sandbox now if the family needs it, so that a machine without one is refused at once.
+    async def start(self, families: Sequence[str]) -> None:
+        """Start the sandbox now if a family needs it, so that a machine without one is refused at once.
 
         Raises:
             BadInput: no mode that the settings allow works here.
 
         """
-        if family in EVALUATES_TEXT:
+        if EVALUATES_TEXT.intersection(families):
             await self._sandboxed.start()
 
     async def check(self, completion: str, answer: str, task_data: Mapping[str, Any]) -> Judgement:

@@ -62,8 +62,9 @@ class ReasoningGymChecker:
     name = "reasoning_gym"
 
     def __init__(self, workers: int = 1, cpu_seconds: float = 2.0, sandbox: SandboxSection | None = None) -> None:
-        self._pool = WorkerPool(WORKER, workers, cpu_seconds)
-        self._sandboxed = SandboxedScorers(sandbox or SandboxSection(), cpu_seconds)
+        settings = sandbox or SandboxSection()
+        self._pool = WorkerPool(WORKER, workers, cpu_seconds, walls=settings.isolation != "weak")
+        self._sandboxed = SandboxedScorers(settings, cpu_seconds)
 
     @property
     def pids(self) -> tuple[int, ...]:

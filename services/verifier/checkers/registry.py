@@ -88,15 +88,16 @@ def builtin_checkers(settings: VerifierSection) -> list[Checker]:
     Where `sandbox.isolation` is weak, every judgement of theirs says so.
     """
     workers, cpu_seconds, math = settings.workers, settings.check_cpu_seconds, settings.math
+    weak = settings.sandbox.isolation == "weak"
     policy = MathPolicy(**math.model_dump(exclude={"extract", "shadow"}))
     checkers: list[Checker] = [
-        MathChecker(workers, cpu_seconds, policy, math.extract, shadow=math.shadow),
+        MathChecker(workers, cpu_seconds, policy, math.extract, shadow=math.shadow, walls=not weak),
         ReasoningGymChecker(workers, cpu_seconds, settings.sandbox),
         ChoiceChecker(),
         ExactChecker(),
         CodeChecker(settings.sandbox),
     ]
-    return [WeaklyIsolated(c) for c in checkers] if settings.sandbox.isolation == "weak" else checkers
+    return [WeaklyIsolated(c) for c in checkers] if weak else checkers
 
 
 def plugin_checkers(points: Iterable[EntryPoint]) -> list[Checker]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.verifier.sandbox.inside.view import DEVICES, LIBRARIES, LINKER_CACHE, TIME_ZONES
 from services.verifier.sandbox.runs import RunLost
 
 __all__ = ["Launch", "make_launch"]
@@ -27,10 +28,6 @@ PRELOAD = (
 )  # fmt: skip
 """What programs import most: a run inherits it. The rest of the standard library is imported when asked for."""
 
-LIBRARIES = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64")
-TIME_ZONES = "/usr/share/zoneinfo"
-LINKER_CACHE = "/etc/ld.so.cache"
-DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 SEEN_CODE = "/pacs-sandbox"
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 USER_INSIDE = "1000"

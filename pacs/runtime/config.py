@@ -349,6 +349,7 @@ class VerifierSection(Section):
     )
     invalid_window: int = Field(256, ge=1, description="Last verdicts of which that share is taken.")
     grpc_port: int = Field(8420, ge=1, le=65535, description="Of the Check call.")
+    http_port: int = Field(8422, ge=1, le=65535, description="Of POST /v1/check, the same call for other systems.")
     metrics_port: int = Field(8421, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
     sandbox: SandboxSection = SandboxSection()
 
@@ -469,6 +470,7 @@ class RunConfig(Section):
             "rollout.http_port": self.rollout.http_port,
             "rollout.metrics_port": self.rollout.metrics_port,
             "verifier.grpc_port": self.verifier.grpc_port,
+            "verifier.http_port": self.verifier.http_port,
             "verifier.metrics_port": self.verifier.metrics_port,
             "learner.metrics_port": self.learner.metrics_port,
         }

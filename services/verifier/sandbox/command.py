@@ -31,7 +31,7 @@ PRELOAD = (
 SEEN_CODE = "/pacs-sandbox"
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 USER_INSIDE = "1000"
-SCRATCH_BYTES = str(1 << 20)
+SCRATCH = ("--perms", "0755", "--size", str(1 << 20), "--tmpfs", "/tmp")  # noqa: S108  # the namespace's own
 """Some packages want a folder to write to when they are imported; by the time a program runs it is out of reach."""
 
 
@@ -78,8 +78,8 @@ def make_launch(
     if mode != "strong":
         return Launch((*python, str(code / "__main__.py"), json.dumps(config)), ENVIRONMENT)
     seen = f"{SEEN_CODE}/services/verifier/sandbox/inside"
-    scratch = ("--size", SCRATCH_BYTES, "--tmpfs", "/tmp") if preload else ()  # noqa: S108  # the namespace's own
-    view = [*_view((prefix, *packages)), *_bind(str(code), seen), *scratch]
+    scratch = SCRATCH if preload else ()
+    view = [*scratch, *_view((prefix, *packages)), *_bind(str(code), seen)]  # Python itself may lie below /tmp
     return Launch(
         (*_bubblewrap(pool), *view, "--remount-ro", "/", "--", *python, f"{seen}/__main__.py", json.dumps(config)),
         ENVIRONMENT,

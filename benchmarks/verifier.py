@@ -1,10 +1,10 @@
-"""How many labels a second: the verifier's math checker against math-verify as it is usually called.
+"""How fast the verifier is: labels a second beside math-verify, and runs a second beside `subprocess`.
 
-    python benchmarks/verifier.py --data ../shared/data [--limit 400] [--json FILE]
+    python benchmarks/verifier.py [DATA] [--labels 200] [--runs 300] [--json FILE]
 
-Three sets: real completions with integer golds, LaTeX golds against a right and a wrong answer in another spelling, and
-real completions as they come. Every method gets the same texts, each with one box. math-verify runs in one process with
-its own alarm, as in the paper's reward, and in a pool of as many processes as the checker has workers.
+Without DATA, a folder of JSON lines, the answers are made up and the run takes a minute. Every method gets the same
+texts, each with one box. math-verify runs in one process with its own alarm, as in the paper's reward, and in a pool of
+as many processes as the checker has workers.
 """
 
 import argparse
@@ -17,26 +17,30 @@ import os
 import platform
 import random
 import re
-import sys
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from verifier_items import Item, data_sets
+from verifier_runs import RunMeasurement, measure_runs
+
+from pacs.runtime.config import SandboxSection
 from services.verifier.checkers.math import MathChecker
 
 WORKERS = 2
 AT_ONCE = 64
 WARM_UP = [("x+1", r"so \boxed{1+x}"), (r"\frac{\pi}{2}", r"so \boxed{\pi/2}"), ("(1,2)", r"so \boxed{(1, 3)}")] * 2
-INTEGER = re.compile(r"-?[0-9,]+")
-FINAL_ANSWER = re.compile(r"A: *([^\n]*)\s*$")
+PACKAGES = ("pacs-rlvr", "math-verify", "latex2sympy2_extended", "sympy")
 
-Item = tuple[str, str]
+Outcomes = tuple[list[tuple[bool, float]], float]
 
 
 @dataclass(frozen=True)
-class Measurement:
+class LabelMeasurement:
     items: str
     method: str
     labels: int
@@ -44,38 +48,6 @@ class Measurement:
     labels_per_second: float
     p50_milliseconds: float
     p99_milliseconds: float
-
-
-def load(data: Path, name: str) -> list[dict[str, Any]]:
-    path = data / f"{name}.jsonl"
-    if not path.is_file():
-        sys.exit(f"the benchmark needs {path}; give the folder with --data")
-    return [json.loads(line) for line in path.read_text().split("\n") if line]
-
-
-def real_completions(data: Path) -> list[Item]:
-    """Completions with their answer in a box: their own, the one they were given, or the last line's."""
-    items = []
-    for row in load(data, "completions"):
-        text = row.get("completion_boxed") or row["completion"]
-        if row["answer_format"] == "A: N":
-            text = FINAL_ANSWER.sub(lambda match: rf"The final answer is $\\boxed{{{match[1]}}}$", text)
-        if r"\boxed" in text:
-            items.append((row["gold"], text))
-    return items
-
-
-def latex_answers(data: Path) -> list[Item]:
-    golds = [row["answer"] for row in load(data, "math500") if not INTEGER.fullmatch(row["answer"])]
-    wrong = golds[1:] + golds[:1]
-    right = [
-        (gold, rf"Hence \boxed{{ {gold.replace('frac', 'dfrac').replace('ddfrac', 'dfrac')} }}.") for gold in golds
-    ]
-    return right + [(gold, rf"Hence \boxed{{{other}}}.") for gold, other in zip(golds, wrong, strict=True)]
-
-
-def chosen(items: Sequence[Item], limit: int) -> list[Item]:
-    return random.Random(0).sample(list(items), min(limit, len(items)))
 
 
 def reference(item: Item) -> tuple[bool, float]:
@@ -89,7 +61,7 @@ def reference(item: Item) -> tuple[bool, float]:
     return verify(expected, given), time.perf_counter() - started
 
 
-def in_one_process(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], float]:
+def in_one_process(items: Sequence[Item]) -> Outcomes:
     for item in WARM_UP:
         reference(item)
     started = time.perf_counter()
@@ -97,7 +69,7 @@ def in_one_process(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], flo
     return outcomes, time.perf_counter() - started
 
 
-def in_a_pool(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], float]:
+def in_a_pool(items: Sequence[Item]) -> Outcomes:
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
         pool.map(reference, WARM_UP * WORKERS, chunksize=1)
         started = time.perf_counter()
@@ -105,11 +77,11 @@ def in_a_pool(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], float]:
         return outcomes, time.perf_counter() - started
 
 
-def ours(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], float]:
+def ours(items: Sequence[Item]) -> Outcomes:
     return asyncio.run(_ours(items))
 
 
-async def _ours(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], float]:
+async def _ours(items: Sequence[Item]) -> Outcomes:
     checker = MathChecker(workers=WORKERS)
     free = asyncio.Semaphore(AT_ONCE)
 
@@ -127,20 +99,20 @@ async def _ours(items: Sequence[Item]) -> tuple[list[tuple[bool, float]], float]
         await checker.close()
 
 
-METHODS: dict[str, Callable[[Sequence[Item]], tuple[list[tuple[bool, float]], float]]] = {
-    "pacs": ours,
+METHODS: dict[str, Callable[[Sequence[Item]], Outcomes]] = {
+    f"pacs, {WORKERS} workers": ours,
     "math-verify, one process": in_one_process,
     f"math-verify, pool of {WORKERS}": in_a_pool,
 }
 
 
-def measure(name: str, items: Sequence[Item]) -> list[Measurement]:
+def measure_labels(name: str, items: Sequence[Item]) -> list[LabelMeasurement]:
     found = []
     for method, run in METHODS.items():
         outcomes, seconds = run(items)
         times = sorted(1000 * taken for _, taken in outcomes)
         found.append(
-            Measurement(
+            LabelMeasurement(
                 items=name,
                 method=method,
                 labels=len(items),
@@ -153,49 +125,62 @@ def measure(name: str, items: Sequence[Item]) -> list[Measurement]:
     return found
 
 
-def machine() -> dict[str, Any]:
+def surroundings() -> dict[str, Any]:
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    bubblewrap = shutil.which("bwrap")
+    said = subprocess.run([bubblewrap, "--version"], capture_output=True, text=True) if bubblewrap else None
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": model[1] if model else platform.machine(),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "load_average_1m": os.getloadavg()[0],
-        "python": platform.python_version(),
+        "kernel": platform.release(),
         "versions": {
-            name: importlib.metadata.version(name) for name in ("math-verify", "latex2sympy2_extended", "sympy")
+            "python": platform.python_version(),
+            "bubblewrap": said.stdout.split()[-1] if said else None,
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
     }
 
 
-def show(measurements: Sequence[Measurement]) -> None:
+def show_labels(measurements: Sequence[LabelMeasurement]) -> None:
     print("| items | method | labels | right | labels/s | times slower | p50 ms | p99 ms |")
     print("|---" * 8 + "|")
     for m in measurements:
-        fastest = next(o.labels_per_second for o in measurements if o.items == m.items and o.method == "pacs")
-        times = f"{fastest / m.labels_per_second:.1f}" if m.method != "pacs" else ""
+        first = next(o for o in measurements if o.items == m.items)
+        times = "" if m is first else f"{first.labels_per_second / m.labels_per_second:.1f}"
         print(
-            f"| {m.items} | {m.method} | {m.labels} | {m.correct} | {m.labels_per_second:.0f} | {times} "
-            f"| {m.p50_milliseconds:.2f} | {m.p99_milliseconds:.1f} |"
+            f"| {m.items if m is first else ''} | {m.method} | {m.labels} | {m.correct} | {m.labels_per_second:.0f} "
+            f"| {times} | {m.p50_milliseconds:.2f} | {m.p99_milliseconds:.1f} |"
+        )
+
+
+def show_runs(measurements: Sequence[RunMeasurement]) -> None:
+    print(f"\n| method | runs | runs/s, {measurements[0].at_once} at once | p50 ms | p99 ms |")
+    print("|---" * 5 + "|")
+    for m in measurements:
+        print(
+            f"| {m.method} | {m.runs} | {m.runs_per_second:.0f} | {m.p50_milliseconds:.1f} | {m.p99_milliseconds:.1f} |"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--limit", type=int, default=400, help="items of each set")
+    parser.add_argument("data", nargs="?", type=Path, help="folder with completions.jsonl and math500.jsonl")
+    parser.add_argument("--labels", type=int, default=200, help="items of each set")
+    parser.add_argument("--runs", type=int, default=300, help="sandbox runs, and as many of the subprocess")
+    parser.add_argument("--isolation", default="auto", choices=["auto", "strong", "landlock", "weak"])
     parser.add_argument("--json", type=Path, help="file for the figures, with machine, versions and date")
     options = parser.parse_args()
-    real = real_completions(options.data)
-    sets = {
-        "integer golds": [item for item in real if INTEGER.fullmatch(item[0])],
-        "LaTeX golds": latex_answers(options.data),
-        "real completions, mixed": real,
-    }
-    around = machine()
-    measurements = [m for name, items in sets.items() for m in measure(name, chosen(items, options.limit))]
-    show(measurements)
+    around = surroundings()
+    labels = []
+    for name, items in data_sets(options.data).items():
+        labels += measure_labels(name, random.Random(0).sample(items, min(options.labels, len(items))))
+    runs = asyncio.run(measure_runs(SandboxSection(isolation=options.isolation, slots=WORKERS), options.runs))
+    show_labels(labels)
+    show_runs(runs)
     if options.json:
-        report = {"machine": around, "measurements": [asdict(m) for m in measurements]}
+        report = {"surroundings": around, "labels": [asdict(m) for m in labels], "runs": [asdict(m) for m in runs]}
         options.json.write_text(json.dumps(report, indent=1) + "\n")
 
 

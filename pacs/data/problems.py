@@ -1,7 +1,8 @@
 """Rows become problems: the documented schema, and the split into training and held-out.
 
 Schema of a row (`docs/data.md`): the text in `prompt` or a chat in `messages`, the gold in `answer`; optional `id`,
-`task` (name of the checker) and `task_data` (an object the checker gets). The names are settings.
+`task` (name of the checker) and `task_data` (an object the checker gets). The names are settings, and
+`data.task_fields` names further fields that the checker gets.
 """
 
 import random
@@ -16,6 +17,9 @@ from pacs.errors import BadInput
 from pacs.runtime.config import DataSection
 
 __all__ = ["Problem", "load_problems", "problem_index"]
+
+COMPOSITE = "composite"
+TASKS_WITHOUT_ANSWER = frozenset({"code"})  # what is right is in the tests
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ def _problem(row: Mapping[str, Any], number: int, path: Path, data: DataSection)
             f"{where} needs the field {data.prompt_field!r} or {data.messages_field!r}, got {sorted(row)}; "
             "set data.prompt_field to the name used there"
         )
-    if data.answer_field not in row:
+    task = str(row.get("task", data.task))
+    if data.answer_field not in row and task not in TASKS_WITHOUT_ANSWER:
         raise BadInput(
             f"{where} needs the field {data.answer_field!r}, got {sorted(row)}; "
             "set data.answer_field to the name used there"
@@ -108,9 +113,9 @@ def _problem(row: Mapping[str, Any], number: int, path: Path, data: DataSection)
         problem_id=str(row.get(data.id_field, number)),
         messages=messages,
         text=str(text) if text is not None else messages[-1]["content"],
-        task=str(row.get("task", data.task)),
-        answer=str(row[data.answer_field]),
-        task_data=_task_data(row.get("task_data", {}), where),
+        task=task,
+        answer=str(row.get(data.answer_field, "")),
+        task_data=_task_data(row, data, where),
     )
 
 
@@ -127,21 +132,27 @@ def _chat(chat: Any, where: str) -> tuple[Mapping[str, str], ...]:
     return tuple({"role": str(m["role"]), "content": str(m["content"])} for m in chat)
 
 
-def _task_data(value: Any, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise BadInput(f"{where}: task_data must be an object, got {type(value).__name__}")
-    return value
+def _task_data(row: Mapping[str, Any], data: DataSection, where: str) -> Mapping[str, Any]:
+    """The row's own object, and the fields that belong there but lie beside it."""
+    own = row.get("task_data", {})
+    if not isinstance(own, Mapping):
+        raise BadInput(f"{where}: task_data must be an object, got {type(own).__name__}")
+    return {**{name: row[name] for name in data.task_fields if name in row}, **own}
 
 
 def _family_problems(data: DataSection, seed: int) -> list[Problem]:
     import reasoning_gym
+    from reasoning_gym.composite import DatasetSpec
     from reasoning_gym.factory import DATASETS
 
     if data.family not in DATASETS:
         raise BadInput(f"data.family must be a reasoning_gym family, got {data.family!r}; known: {sorted(DATASETS)}")
+    options = dict(data.family_options)
     try:
-        generated = reasoning_gym.create_dataset(data.family, size=data.family_rows, seed=seed, **data.family_options)
-    except (AssertionError, TypeError, ValueError) as error:
+        if data.family == COMPOSITE:
+            options["datasets"] = [DatasetSpec(**{"weight": 1.0, "config": {}, **part}) for part in options["datasets"]]
+        generated = reasoning_gym.create_dataset(data.family, size=data.family_rows, seed=seed, **options)
+    except (AssertionError, KeyError, TypeError, ValueError) as error:
         raise BadInput(
             f"data.family_options must be what {data.family} takes, got {dict(data.family_options)}: {error}"
         ) from error
@@ -151,8 +162,8 @@ def _family_problems(data: DataSection, seed: int) -> list[Problem]:
             messages=_one_turn(entry["question"], data),
             text=entry["question"],
             task="reasoning_gym",
-            answer=str(entry["answer"]),
-            task_data={"family": data.family, "entry": entry},
+            answer="" if entry["answer"] is None else str(entry["answer"]),
+            task_data={"family": data.family, "entry": entry, "options": dict(data.family_options)},
         )
         for index, entry in enumerate(generated)
     ]

@@ -1,8 +1,9 @@
 """A free port of this machine, for servers that live for a moment."""
 
+import contextlib
 import socket
 
-__all__ = ["free_port"]
+__all__ = ["free_port", "free_ports"]
 
 
 def free_port() -> int:
@@ -11,3 +12,12 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different ones: asked for one by one, the same may come twice."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

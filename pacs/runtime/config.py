@@ -4,7 +4,7 @@
 """
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -113,13 +113,17 @@ class DataSection(Section):
     messages_field: str = Field("messages", description="Field that holds a chat; used where the row has it.")
     answer_field: str = Field("answer", description="Field that holds the gold answer.")
     id_field: str = Field("id", description="Field that holds the row's id; the row number where missing.")
+    task_fields: list[str] = Field(
+        default_factory=list,
+        description="Fields of a row that its checker gets as task_data: of code, where the tests lie.",
+    )
     task: str = Field(
         "math",
         description="Checker for rows without a `task` field: math, choice, code, reasoning_gym, exact or a plug-in.",
     )
     template: str = Field("{prompt}", description="Text put before the model; {prompt} is replaced.")
     family: str | None = Field(None, description="reasoning_gym family (source: reasoning_gym).")
-    family_options: dict[str, float | int | str | bool] = Field(
+    family_options: dict[str, Any] = Field(
         default_factory=dict, description="Options of that family, as reasoning_gym names them."
     )
     family_rows: int = Field(1000, ge=1, description="Problems to generate (source: reasoning_gym).")
@@ -373,6 +377,7 @@ class VerifierSection(Section):
     )
     invalid_window: int = Field(256, ge=1, description="Last verdicts of which that share is taken.")
     grpc_port: int = Field(8420, ge=1, le=65535, description="Of the Check call.")
+    http_port: int = Field(8422, ge=1, le=65535, description="Of POST /v1/check, the same call for other systems.")
     metrics_port: int = Field(8421, ge=1, le=65535, description="Of /metrics, /healthz and /readyz.")
     sandbox: SandboxSection = SandboxSection()
 
@@ -493,6 +498,7 @@ class RunConfig(Section):
             "rollout.http_port": self.rollout.http_port,
             "rollout.metrics_port": self.rollout.metrics_port,
             "verifier.grpc_port": self.verifier.grpc_port,
+            "verifier.http_port": self.verifier.http_port,
             "verifier.metrics_port": self.verifier.metrics_port,
             "learner.metrics_port": self.learner.metrics_port,
         }

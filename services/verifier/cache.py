@@ -10,16 +10,18 @@ from typing import Any
 from pacs.wire.groups import Label
 from services.verifier.checkers.interface import Judgement
 
-__all__ = ["VerdictCache", "content_key"]
+__all__ = ["VerdictCache", "content_key", "row_digest"]
 
 
-def content_key(task: str, answer: str, task_data: Mapping[str, Any], completion: str) -> bytes:
-    """Digest of everything a verdict depends on."""
-    row = json.dumps([task, answer, task_data], sort_keys=True, default=repr).encode()
-    digest = hashlib.sha256(len(row).to_bytes(8, "big"))
-    digest.update(row)
-    digest.update(completion.encode("utf-8", "surrogatepass"))
-    return digest.digest()
+def row_digest(task: str, answer: str, task_data: Mapping[str, Any]) -> bytes:
+    """Digest of what a group's verdicts depend on together."""
+    return hashlib.sha256(json.dumps([task, answer, task_data], sort_keys=True, default=repr).encode()).digest()
+
+
+def content_key(row: bytes, finish_reason: str, completion: str) -> bytes:
+    """Digest of everything a verdict depends on; `row` is from `row_digest`."""
+    text = f"{finish_reason}\n{completion}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(row + text).digest()
 
 
 class VerdictCache:

@@ -19,6 +19,7 @@ from pacs.runtime.config import VerifierSection
 from pacs.runtime.process import exit_code_of
 from services.verifier.checkers.interface import Checker, Judgement, judged
 from services.verifier.checkers.registry import Registry, load_registry
+from services.verifier.checkers.weak_isolation import WEAK
 from services.verifier.judging import judge
 from services.verifier.offline_rows import OfflineRow, read_rows, result_line, write_results
 
@@ -134,7 +135,9 @@ async def _explain(settings: VerifierSection, options: argparse.Namespace) -> No
         judgement = await _judged(registry.get(options.task), OfflineRow("text", options.text, options.gold or ""))
     finally:
         await registry.close()
-    why = WHY.get((judgement.status, judgement.method)) or WHY_STATUS.get(judgement.status, judgement.status)
+    why = WHY.get((judgement.status, judgement.method.removesuffix(WEAK))) or WHY_STATUS.get(
+        judgement.status, judgement.status
+    )
     shown = {
         "answer": judgement.extracted or "(none)",
         "gold": options.gold,

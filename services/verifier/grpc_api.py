@@ -1,9 +1,7 @@
 """The verifier alone, over gRPC: for control's gold checks and for other systems."""
 
-import asyncio
 import json
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import grpc
@@ -13,51 +11,38 @@ from pacs.errors import BadInput
 from pacs.pb import verifier_pb2 as pb
 from pacs.pb import verifier_pb2_grpc as pb_grpc
 from services.verifier.checkers.interface import Judgement
-from services.verifier.checkers.registry import Registry
-from services.verifier.judging import judge
+from services.verifier.item_checks import Item, ItemChecks
 
 __all__ = ["add_verifier"]
-
-CHECKS_AT_ONCE = 64
-"""Over all calls: bounds the texts in memory, not the work, which the checkers' own pools bound."""
 
 Context = grpc.aio.ServicerContext[pb.CheckRequest, pb.CheckReply]
 
 
-def add_verifier(server: grpc.aio.Server, registry: Registry) -> None:
-    """Serve `Verifier.Check` over the checkers of the registry; the server turns away calls without the token."""
-    pb_grpc.add_VerifierServicer_to_server(VerifierServicer(registry), server)
+def add_verifier(server: grpc.aio.Server, checks: ItemChecks) -> None:
+    """Serve `Verifier.Check`; the server turns away calls without the token."""
+    pb_grpc.add_VerifierServicer_to_server(VerifierServicer(checks), server)
 
 
 class VerifierServicer(pb_grpc.VerifierServicer):
     """Answers `Check`; see `proto/pacs/pb/verifier.proto`."""
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-        self._free = asyncio.Semaphore(CHECKS_AT_ONCE)
+    def __init__(self, checks: ItemChecks) -> None:
+        self._checks = checks
 
     async def Check(self, request: pb.CheckRequest, context: Context) -> pb.CheckReply:
         """Judge the items side by side and answer in their order."""
-        refusal = ""
+        judgements, refusal = [], ""
         try:
-            async with asyncio.TaskGroup() as checks:
-                tasks = [checks.create_task(self._check(index, item)) for index, item in enumerate(request.items)]
-        except* BadInput as group:
-            refusal = str(group.exceptions[0])
+            judgements = await self._checks.check([_item(item) for item in request.items])
+        except BadInput as error:
+            refusal = str(error)
         if refusal:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, refusal)
-        return pb.CheckReply(results=[task.result() for task in tasks])
+        return pb.CheckReply(results=map(_result, judgements))
 
-    async def _check(self, index: int, item: pb.CheckItem) -> pb.CheckResult:
-        checker = self._registry.get(item.task)
-        task_data = _task_data(item.task_data_json)
-        check = (
-            partial(checker.check_gold, item.answer, task_data)
-            if item.gold
-            else partial(checker.check, item.completion, item.answer, task_data)
-        )
-        async with self._free:
-            return _result(await judge(check, f"item {index} of a Check call, task {item.task}"))
+
+def _item(item: pb.CheckItem) -> Item:
+    return Item(item.task, item.completion, item.answer, _task_data(item.task_data_json), item.gold)
 
 
 def _task_data(text: str) -> Mapping[str, Any]:

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
 from pacs.errors import BadInput
 from pacs.wire.groups import Completion, Group, Label, LabeledGroup, Prompt, Verdict
-from services.verifier.cache import VerdictCache, content_key
+from services.verifier.cache import VerdictCache, content_key, row_digest
 from services.verifier.checkers.extraction import has_marked_answer
-from services.verifier.checkers.interface import Checker, Judgement, judged
+from services.verifier.checkers.interface import Checker, Judgement, MarksAnswers, judged
 from services.verifier.checkers.registry import Registry
 from services.verifier.invalid_watch import InvalidWatch
 from services.verifier.judging import judge
@@ -49,15 +50,14 @@ class VerifierHandler:
 
         """
         checker = self._checkers.get(group.prompt.task)
+        row = row_digest(group.prompt.task, group.prompt.answer, group.prompt.task_data)
         verdicts = await asyncio.gather(
-            *(self._verdict(checker, group.prompt, completion) for completion in group.completions)
+            *(self._verdict(checker, group.prompt, row, completion) for completion in group.completions)
         )
         return LabeledGroup(group, {verdict.sample_id: verdict for verdict in verdicts})
 
-    async def _verdict(self, checker: Checker, prompt: Prompt, completion: Completion) -> Verdict:
-        key = content_key(
-            prompt.task, prompt.answer, prompt.task_data, f"{completion.finish_reason}\n{completion.text}"
-        )
+    async def _verdict(self, checker: Checker, prompt: Prompt, row: bytes, completion: Completion) -> Verdict:
+        key = content_key(row, completion.finish_reason, completion.text)
         judgement = self._cache.get(key)
         if judgement is None:
             with self._metrics.checking(checker.name):
@@ -82,10 +82,13 @@ class VerifierHandler:
         """A completion that ran out of tokens before it marked an answer has none, whatever its last words are."""
         started = time.perf_counter()
         cut_off = completion.finish_reason == CUT_OFF
-        if cut_off and not has_marked_answer(completion.text):
-            return judged(started, "truncated", "extraction")
-        check = partial(checker.check, completion.text, prompt.answer, prompt.task_data)
         subject = f"sample {completion.sample_id} of prompt {prompt.prompt_id!r}"
+
+        async def check() -> Judgement:
+            if cut_off and not _has_answer(checker, completion.text, prompt.task_data):
+                return judged(started, "truncated", "extraction")
+            return await checker.check(completion.text, prompt.answer, prompt.task_data)
+
         try:
             judgement = await judge(check, subject)
         except BadInput:
@@ -94,3 +97,7 @@ class VerifierHandler:
         if cut_off and judgement.status == "no_answer":
             return judged(started, "truncated", "extraction")
         return judgement
+
+
+def _has_answer(checker: Checker, text: str, task_data: Mapping[str, Any]) -> bool:
+    return checker.has_answer(text, task_data) if isinstance(checker, MarksAnswers) else has_marked_answer(text)

@@ -21,7 +21,8 @@ async def main(config_path: Path) -> dict[str, str]:
     from services.verifier.sandbox.sandbox import Sandbox
 
     settings = load_config(config_path).verifier
-    checker, sandbox = MathChecker(1, settings.check_cpu_seconds), Sandbox(settings.sandbox)
+    walls = settings.sandbox.isolation != "weak"
+    checker, sandbox = MathChecker(1, settings.check_cpu_seconds, walls=walls), Sandbox(settings.sandbox)
     try:
         judgement = await checker.check(COMPLETION, GOLD, {})
         await sandbox.start()

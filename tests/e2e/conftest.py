@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pacs.local.ports import free_port
+from pacs.local.ports import free_ports
 from pacs.runtime.config_file import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,8 @@ class LocalRun:
 
     def __init__(self, name: str, directory: Path, overrides: list[str]) -> None:
         self.path = directory / name
-        ports = [f"{key}={free_port()}" for key in load_config(EXAMPLE).ports]
+        keys = load_config(EXAMPLE).ports
+        ports = [f"{key}={port}" for key, port in zip(keys, free_ports(len(keys)), strict=True)]
         self._overrides = [f"run.name={name}", f"run.directory={directory}", *ports, *overrides]
         self._output = directory / f"{name}.out"
         self._process: subprocess.Popen | None = None

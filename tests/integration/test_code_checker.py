@@ -3,16 +3,23 @@
 import asyncio
 import json
 import re
+from dataclasses import replace
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from pacs.errors import ServiceFailed
 from pacs.runtime.config import SandboxSection
 from pacs.wire.groups import Label
+from services.verifier.cache import VerdictCache
 from services.verifier.checkers.code import CodeChecker
 from services.verifier.checkers.code_rows import read_task
+from services.verifier.checkers.registry import Registry
+from services.verifier.handler import VerifierHandler
+from services.verifier.metrics import VerifierMetrics
 from services.verifier.sandbox.inside.landlock import landlock_version
 from tests.sandbox_worlds import ROOT
+from tests.unit.verifier.test_verifier_handler import make_group
 
 pytestmark = pytest.mark.anyio
 
@@ -209,16 +216,18 @@ async def test_a_completion_without_a_program_costs_no_run(checker):
     assert (await checker.check("x" * 2**21, "", {"tests": SQUARES, "extract": "whole"})).status == "too_complex"
 
 
-async def test_a_weak_sandbox_shows_in_the_judgement():
-    weak = CodeChecker(SandboxSection(isolation="weak", slots=1, cpu_seconds=1))
-    judgement = await judge(weak, "print(input())", ECHO)
-    await weak.close()
-    assert judgement.method == "tests: passed, weak isolation"
-
-
 async def test_a_closed_sandbox_is_a_failure_of_the_service(checker):
     closed = CodeChecker(SandboxSection(slots=1, cpu_seconds=1))
     await closed.start()
     await closed.close()
     with pytest.raises(ServiceFailed):
         await judge(closed, "print(input())", ECHO)
+
+
+@pytest.mark.parametrize(("end", "status"), [("```\nSo that is", "ok"), ("", "truncated")])
+async def test_a_program_that_was_complete_before_the_text_was_cut_is_judged(checker, end, status):
+    text = f"Here:\n```python\ndef f(x):\n    return x * x\n{end}"
+    group = make_group("code", [text], "", finish_reasons=["length"])
+    group = replace(group, prompt=replace(group.prompt, task_data={"tests": SQUARES}))
+    handler = VerifierHandler(Registry([checker]), VerifierMetrics(CollectorRegistry(), "demo"), VerdictCache(0))
+    assert [v.status for v in (await handler.handle(group)).verdicts.values()] == [status]

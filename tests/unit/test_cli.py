@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pacs.local.ports import free_port
+from pacs.local.ports import free_port, free_ports
 from pacs.local.redis_server import EmbeddedRedis
 from pacs.runtime.config_file import load_config
 
@@ -28,7 +28,8 @@ def pacs(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess:
 def refused(*overrides: str) -> str:
     """Run the example with overrides; returns the one sentence it is refused with."""
     named = {override.split("=")[0] for override in overrides}
-    ports = [f"{key}={free_port()}" for key in load_config(EXAMPLE).ports if key not in named]
+    keys = [key for key in load_config(EXAMPLE).ports if key not in named]
+    ports = [f"{key}={port}" for key, port in zip(keys, free_ports(len(keys)), strict=True)]
     began = time.monotonic()
     done = pacs("run", str(EXAMPLE), *(f"--set={o}" for o in (*ports, *overrides)))
     assert done.returncode == 2, done.stderr

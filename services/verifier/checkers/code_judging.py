@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from services.verifier.checkers.code_tests import AssertTests, Call, CallTests, StdioTests, Tests
+from services.verifier.sandbox.calling import call, find_function
 from services.verifier.sandbox.channel import Channel, ChannelBroken, parsed
-from services.verifier.sandbox.inside.wire import encode
 from services.verifier.sandbox.live_run import LiveRun
 from services.verifier.sandbox.sandbox import Sandbox, Slot
 from services.verifier.sandbox.values import matches
@@ -65,7 +65,7 @@ def _lines(output: bytes) -> list[bytes]:
 async def _judge_calls(sandbox: Sandbox, slot: Slot, program: str, tests: CallTests) -> Outcome:
     run = slot.begin(program, sandbox.limits, "calls")
     try:
-        function = _reference(await run.channel.ask({"operation": "get", "name": tests.function}))
+        function = await find_function(run.channel, tests.function)
         if function is None:
             return Outcome(WRONG, "no_function")
         for case in tests.cases:
@@ -79,30 +79,12 @@ async def _judge_calls(sandbox: Sandbox, slot: Slot, program: str, tests: CallTe
 
 async def _judge_call(channel: Channel, function: int, case: Call) -> str:
     """Empty, or what is wrong."""
-    answer = await channel.ask(
-        {
-            "operation": "call",
-            "object": function,
-            "arguments": [encode(argument, _not_plain) for argument in case.arguments],
-            "named": {},
-            "arguments_back": False,
-        }
-    )
+    answer = await call(channel, function, case.arguments)
     if "error" in answer:
         return "runtime_error"
     if "value" not in answer:
         return "malformed"
     return "" if any(matches(answer["value"], accepted) for accepted in case.accepted) else "wrong_answer"
-
-
-def _reference(answer: dict[str, Any]) -> int | None:
-    value = answer.get("value")
-    number = value.get("o") if type(value) is dict else None
-    return number if type(number) is int else None
-
-
-def _not_plain(value: Any, _: int) -> Any:
-    raise TypeError(f"an argument of type {type(value).__name__} cannot cross the wall")
 
 
 async def _judge_asserts(sandbox: Sandbox, slot: Slot, program: str, tests: AssertTests) -> Outcome:

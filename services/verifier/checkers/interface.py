@@ -1,13 +1,13 @@
 """What a checker is: the interface that built-in checkers and plug-ins share."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from pacs.wire.groups import Label
 
-__all__ = ["LABEL_OF_STATUS", "Checker", "Judgement", "judged"]
+__all__ = ["LABEL_OF_STATUS", "Checker", "Judgement", "MarksAnswers", "Starts", "judged"]
 
 LABEL_OF_STATUS: Mapping[str, Label] = {
     "ok": Label.CORRECT,
@@ -87,4 +87,35 @@ class Checker(Protocol):
 
     async def close(self) -> None:
         """End what the checker holds, worker processes first of all."""
+        ...
+
+
+@runtime_checkable
+class MarksAnswers(Protocol):
+    """A checker that knows what marks an answer; for the others it is a box or an `<answer>` element."""
+
+    def has_answer(self, completion: str, task_data: Mapping[str, Any]) -> bool:
+        """Say whether a completion that the token limit cut has a complete answer all the same.
+
+        Raises:
+            BadInput: the row itself cannot be judged.
+
+        """
+        ...
+
+
+@runtime_checkable
+class Starts(Protocol):
+    """A checker that can start what it needs before the first row."""
+
+    async def start(self, families: Sequence[str]) -> None:
+        """Start it.
+
+        Args:
+            families: of reasoning_gym, where the rows come from there.
+
+        Raises:
+            BadInput: it does not start on this machine.
+
+        """
         ...

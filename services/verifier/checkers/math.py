@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.verifier.checkers.answer import read_answer
@@ -35,6 +35,7 @@ class MathChecker:
         policy: what counts as the same answer where readers differ.
         extract: strict: the last box; reference: math-verify reads the whole text and compares, as in the paper.
         shadow: also ask the reference, and log where it disagrees.
+        walls: whether the sympy processes wall themselves in.
 
     """
 
@@ -48,8 +49,9 @@ class MathChecker:
         extract: str = "strict",
         *,
         shadow: bool = False,
+        walls: bool = True,
     ) -> None:
-        self._pool = WorkerPool(WORKER, workers, cpu_seconds)
+        self._pool = WorkerPool(WORKER, workers, cpu_seconds, walls=walls)
         self._policy = policy
         self._extract = extract
         self._shadow = shadow
@@ -58,6 +60,15 @@ class MathChecker:
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers that are running."""
         return self._pool.pids
+
+    async def start(self, families: Sequence[str] = ()) -> None:
+        """Start a process now, so that a machine on which none starts is noticed before the first answer.
+
+        Raises:
+            ServiceFailed: it does not start, or not behind its walls.
+
+        """
+        await self._pool.start()
 
     async def check(self, completion: str, answer: str, task_data: Mapping[str, Any]) -> Judgement:
         """Judge one completion; `task_data` is not used."""
@@ -81,6 +92,10 @@ class MathChecker:
             return judged(started, "too_complex", "guard", found.text)
         status = await self._ask(answer, answer, GOLD_CPU_SECONDS, is_gold=True)
         return judged(started, status, "sympy", found.text)
+
+    def has_answer(self, completion: str, task_data: Mapping[str, Any]) -> bool:
+        """Say whether a completion that was cut has a box that is closed all the same."""
+        return extract_boxed(completion).status == "ok"
 
     async def close(self) -> None:
         """End the worker processes."""

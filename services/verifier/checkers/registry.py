@@ -14,6 +14,7 @@ from services.verifier.checkers.interface import Checker
 from services.verifier.checkers.math import MathChecker
 from services.verifier.checkers.policy import MathPolicy
 from services.verifier.checkers.reasoning_gym import ReasoningGymChecker
+from services.verifier.checkers.weak_isolation import WeaklyIsolated
 
 __all__ = ["PLUGIN_GROUP", "Registry", "builtin_checkers", "load_registry", "plugin_checkers"]
 
@@ -82,16 +83,21 @@ def load_registry(settings: VerifierSection | None = None) -> Registry:
 
 
 def builtin_checkers(settings: VerifierSection) -> list[Checker]:
-    """Make the checkers that ship with the verifier; their processes start when first needed."""
+    """Make the checkers that ship with the verifier; their processes start when first needed.
+
+    Where `sandbox.isolation` is weak, every judgement of theirs says so.
+    """
     workers, cpu_seconds, math = settings.workers, settings.check_cpu_seconds, settings.math
+    weak = settings.sandbox.isolation == "weak"
     policy = MathPolicy(**math.model_dump(exclude={"extract", "shadow"}))
-    return [
-        MathChecker(workers, cpu_seconds, policy, math.extract, shadow=math.shadow),
-        ReasoningGymChecker(workers, cpu_seconds),
+    checkers: list[Checker] = [
+        MathChecker(workers, cpu_seconds, policy, math.extract, shadow=math.shadow, walls=not weak),
+        ReasoningGymChecker(workers, cpu_seconds, settings.sandbox),
         ChoiceChecker(),
         ExactChecker(),
         CodeChecker(settings.sandbox),
     ]
+    return [WeaklyIsolated(c) for c in checkers] if weak else checkers
 
 
 def plugin_checkers(points: Iterable[EntryPoint]) -> list[Checker]:

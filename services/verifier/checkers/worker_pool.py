@@ -1,4 +1,7 @@
-"""A fixed number of worker processes; requests queue for a free one, and a worker that fails is replaced."""
+"""A fixed number of worker processes; requests queue for a free one, and a worker that fails is replaced.
+
+A request that takes long may end its worker at the deadline; the replacement starts meanwhile, to be warm when needed.
+"""
 
 import asyncio
 import logging
@@ -23,10 +26,11 @@ class WorkerPool:
         module: what a worker runs, as in `python -m module`; it speaks the protocol of `worker_loop`.
         size: worker processes at most.
         cpu_seconds: CPU time a request may use; the wall cap is 3 times that + 2 s.
+        walls: whether workers wall themselves in; see `worker_lockdown`.
 
     """
 
-    def __init__(self, module: str, size: int, cpu_seconds: float = 2.0) -> None:
+    def __init__(self, module: str, size: int, cpu_seconds: float = 2.0, *, walls: bool = True) -> None:
         if size < 1 or cpu_seconds <= 0:
             raise BadInput(
                 f"a pool needs at least 1 worker and more than 0 CPU seconds, got size={size} and "
@@ -37,6 +41,8 @@ class WorkerPool:
         self._cpu_seconds = cpu_seconds
         self._free = asyncio.Semaphore(size)
         self._idle: list[WorkerProcess] = []
+        self._walls = walls
+        self._spares: list[asyncio.Task[WorkerProcess]] = []  # at most one a busy worker
         self._workers: set[WorkerProcess] = set()
         self._reaping: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -45,6 +51,20 @@ class WorkerPool:
     def pids(self) -> tuple[int, ...]:
         """Process ids of the workers that are running."""
         return tuple(worker.pid for worker in self._workers)
+
+    async def start(self) -> None:
+        """Start one worker now, so that a machine on which none starts is noticed before the first request.
+
+        Raises:
+            ServiceFailed: it does not start; its own last words went to this process's stderr.
+
+        """
+        self._refuse_if_closed()
+        await self._take_slot()
+        try:
+            self._idle.append(await self._worker(fresh=False))
+        finally:
+            self._free.release()
 
     async def request(self, body: Mapping[str, Any], cpu_seconds: float | None = None) -> dict[str, Any]:
         """Ask a free worker; a worker that dies by itself is replaced and the request tried once more.
@@ -89,6 +109,7 @@ class WorkerPool:
             worker.kill()
         for _ in range(self._size):  # requests in flight end at once, as their workers are dead
             await self._take_slot()
+        await asyncio.gather(*self._spares, return_exceptions=True)
         for worker in tuple(self._workers):
             self._discard(worker)
         await asyncio.gather(*self._reaping)
@@ -103,7 +124,7 @@ class WorkerPool:
     async def _ask_once(self, body: Mapping[str, Any], cpu_seconds: float | None, *, fresh: bool) -> dict[str, Any]:
         worker = await self._worker(fresh)
         try:
-            reply = await worker.ask(body, self._cpu_seconds if cpu_seconds is None else cpu_seconds)
+            reply = await worker.ask(body, self._cpu_seconds if cpu_seconds is None else cpu_seconds, self._begin_spare)
         except BaseException:  # whatever ended the wait, a cancellation too: the worker is out of step
             self._discard(worker)
             raise
@@ -117,7 +138,27 @@ class WorkerPool:
             if worker.alive:
                 return worker
             self._discard(worker)
-        worker = await WorkerProcess.spawn(self._module)
+        while self._spares:
+            spare = self._spares.pop(0)
+            try:
+                worker = await asyncio.shield(spare)
+            except ServiceFailed as error:
+                log.warning("a spare worker did not start: %s", error)
+                continue
+            except asyncio.CancelledError:
+                self._spares.append(spare)
+                raise
+            if worker.alive:
+                return worker
+            self._discard(worker)
+        return await self._new_worker()
+
+    def _begin_spare(self) -> None:
+        if len(self._spares) < self._size and not self._closed:
+            self._spares.append(asyncio.create_task(self._new_worker()))
+
+    async def _new_worker(self) -> WorkerProcess:
+        worker = await WorkerProcess.spawn(self._module, walls=self._walls)
         self._workers.add(worker)
         try:
             self._refuse_if_closed()

@@ -6,12 +6,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import services
 from pacs.errors import DeadlineExceeded, ServiceFailed
+from services.verifier.checkers.worker_loop import WITHOUT_WALLS
 
 __all__ = ["WorkerDied", "WorkerProcess"]
 
@@ -20,6 +21,7 @@ LONGEST_LOOK_SECONDS = 4 * POLL_SECONDS
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 MAX_REPLY_BYTES = 1 << 16
 REAP_SECONDS = 10.0
+SLOW_SHARE = 0.25
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -36,14 +38,21 @@ class WorkerProcess:
         self._requests = 0
 
     @classmethod
-    async def spawn(cls, module: str) -> "WorkerProcess":
-        """Start `python -m module` with an empty environment but for what Python itself needs."""
+    async def spawn(cls, module: str, *, walls: bool = True) -> "WorkerProcess":
+        """Start `python -m module` with an empty environment but for what Python itself needs.
+
+        Args:
+            module: what is run.
+            walls: whether it is to wall itself in before it answers.
+
+        """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-s",
             "-P",
             "-m",
             module,
+            *(() if walls else (WITHOUT_WALLS,)),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=_environment(),
@@ -67,20 +76,29 @@ class WorkerProcess:
 
         Raises:
             DeadlineExceeded: it took longer than `seconds`.
-            WorkerDied: it ended instead; its own error went to this process's stderr.
+            WorkerDied: it says why it does not start, or ended instead; its error then went to this process's stderr.
 
         """
         try:
             async with asyncio.timeout(seconds):
-                await self._read()
+                message = await self._read()
         except TimeoutError:
             raise DeadlineExceeded(f"worker {self._module} to start", seconds) from None
+        if "failed" in message:
+            raise WorkerDied(f"worker {self._module} does not start: {message['failed']}")
 
-    async def ask(self, request: Mapping[str, Any], cpu_seconds: float) -> dict[str, Any]:
+    async def ask(
+        self, request: Mapping[str, Any], cpu_seconds: float, slow: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         """Send one request and wait for its reply; after any error but a reply the worker must be killed.
 
         The deadline counts the worker's CPU time, so a loaded machine does not turn right answers wrong; the wall clock
         only catches a worker that sleeps.
+
+        Args:
+            request: JSON-compatible.
+            cpu_seconds: the deadline.
+            slow: called once, when a share of that time is gone.
 
         Raises:
             DeadlineExceeded: the worker used `cpu_seconds` of CPU, or 3 times that + 2 s of wall time.
@@ -90,7 +108,7 @@ class WorkerProcess:
         self._requests += 1
         exchange = asyncio.ensure_future(self._exchange({**request, "id": self._requests}))
         try:
-            await self._watch(exchange, cpu_seconds)
+            await self._watch(exchange, cpu_seconds, slow)
             reply = exchange.result()
         finally:
             exchange.cancel()
@@ -120,15 +138,21 @@ class WorkerProcess:
         except TimeoutError:
             raise DeadlineExceeded(f"killed worker {self._module} (pid {self.pid}) to end", REAP_SECONDS) from None
 
-    async def _watch(self, exchange: "asyncio.Future[dict[str, Any]]", cpu_seconds: float) -> None:
+    async def _watch(
+        self, exchange: "asyncio.Future[dict[str, Any]]", cpu_seconds: float, slow: Callable[[], None]
+    ) -> None:
         wall_seconds = 3 * cpu_seconds + 2
         wall_left, looked = wall_seconds, time.monotonic()
-        cpu_deadline = self._cpu_seconds() + cpu_seconds
+        cpu_deadline, told = self._cpu_seconds() + cpu_seconds, False
         while True:
             done, _ = await asyncio.wait({exchange}, timeout=POLL_SECONDS)
             if done:
                 return
-            if self._cpu_seconds() >= cpu_deadline:
+            cpu_left = cpu_deadline - self._cpu_seconds()
+            if not told and cpu_left < cpu_seconds * (1 - SLOW_SHARE):
+                told = True
+                slow()
+            if cpu_left <= 0:
                 raise DeadlineExceeded(f"worker {self._module} to answer (CPU time)", cpu_seconds)
             # While this process was too busy to look, the answer may have come: such time is not the worker's.
             waited, looked = time.monotonic() - looked, time.monotonic()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from services.verifier.sandbox.inside.view import DEVICES, LIBRARIES, LINKER_CACHE, TIME_ZONES
 from services.verifier.sandbox.runs import RunLost
 
 __all__ = ["Launch", "make_launch"]
@@ -27,13 +28,11 @@ PRELOAD = (
 )  # fmt: skip
 """What programs import most: a run inherits it. The rest of the standard library is imported when asked for."""
 
-LIBRARIES = ("/usr/lib", "/usr/lib32", "/usr/lib64", "/lib", "/lib32", "/lib64")
-TIME_ZONES = "/usr/share/zoneinfo"
-LINKER_CACHE = "/etc/ld.so.cache"
-DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 SEEN_CODE = "/pacs-sandbox"
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 USER_INSIDE = "1000"
+SCRATCH = ("--perms", "0755", "--size", str(1 << 20), "--tmpfs", "/tmp")  # noqa: S108  # the namespace's own
+"""Some packages want a folder to write to when they are imported; by the time a program runs it is out of reach."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,9 @@ class Launch:
     environment: dict[str, str]
 
 
-def make_launch(mode: str, socket: int, first_user: int, packages: tuple[Path, ...] = ()) -> Launch:
+def make_launch(
+    mode: str, socket: int, first_user: int, packages: tuple[Path, ...] = (), preload: tuple[str, ...] = ()
+) -> Launch:
     """Write the command that starts a zygote.
 
     Args:
@@ -52,6 +53,7 @@ def make_launch(mode: str, socket: int, first_user: int, packages: tuple[Path, .
         socket: descriptor it inherits.
         first_user: user id of the first slot, used where this process may change users.
         packages: folders programs may import from, beside the standard library.
+        preload: modules of these that every run inherits.
 
     Raises:
         RunLost: bubblewrap, which mode strong needs, is not installed.
@@ -65,17 +67,19 @@ def make_launch(mode: str, socket: int, first_user: int, packages: tuple[Path, .
         "locked": mode != "weak",
         "own_namespace": mode == "strong" and not pool,
         "first_user": first_user if pool else None,
-        "keep_file_user": pool and mode != "strong" and not _readable_to_all(prefix),
+        "keep_file_user": pool and mode != "strong" and not all(map(_readable_to_all, (prefix, *packages))),
         "folders": [f"{prefix}/lib", f"{prefix}/lib64", *LIBRARIES, TIME_ZONES, *map(str, packages)],
         "files": [LINKER_CACHE, *DEVICES],
         "packages": [str(folder) for folder in packages],
         "preload": list(PRELOAD),
+        "preload_packages": list(preload),
     }
     python = [str(Path(sys._base_executable).resolve()), *PYTHON_OPTIONS]  # type: ignore[attr-defined]  # no venv's
     if mode != "strong":
         return Launch((*python, str(code / "__main__.py"), json.dumps(config)), ENVIRONMENT)
     seen = f"{SEEN_CODE}/services/verifier/sandbox/inside"
-    view = [*_view((prefix, *packages)), *_bind(str(code), seen)]
+    scratch = SCRATCH if preload else ()
+    view = [*scratch, *_view((prefix, *packages)), *_bind(str(code), seen)]  # Python itself may lie below /tmp
     return Launch(
         (*_bubblewrap(pool), *view, "--remount-ro", "/", "--", *python, f"{seen}/__main__.py", json.dumps(config)),
         ENVIRONMENT,

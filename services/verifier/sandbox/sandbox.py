@@ -70,11 +70,13 @@ class Sandbox:
 
     Args:
         settings: mode, limits and number of slots.
+        preload: modules of its packages that every run inherits.
 
     """
 
-    def __init__(self, settings: SandboxSection) -> None:
+    def __init__(self, settings: SandboxSection, preload: tuple[str, ...] = ()) -> None:
         self._settings = settings
+        self._preload = preload
         self.limits = RunLimits.of(settings)
         self._numbers = list(range(settings.slots or os.cpu_count() or 1))
         self._free = asyncio.Semaphore(len(self._numbers))
@@ -195,7 +197,7 @@ class Sandbox:
             return self._link
 
     def _new_link(self, mode: str) -> Awaitable[ZygoteLink]:
-        return ZygoteLink.start(mode, self._settings.first_user, tuple(self._settings.packages))
+        return ZygoteLink.start(mode, self._settings.first_user, tuple(self._settings.packages), self._preload)
 
     async def _choose_mode(self) -> None:
         wanted = self._settings.isolation
@@ -214,7 +216,7 @@ class Sandbox:
             self._announce()
             return
         raise BadInput(
-            f"code needs a sandbox, verifier.sandbox.isolation={wanted} starts none: {'; '.join(failures)}. {REMEDY}"
+            f"programs need a sandbox, verifier.sandbox.isolation={wanted} starts none: {'; '.join(failures)}. {REMEDY}"
         )
 
     async def _prove(self, link: ZygoteLink) -> None:

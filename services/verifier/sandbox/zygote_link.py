@@ -37,8 +37,10 @@ class ZygoteLink:
         self._closed = False
 
     @classmethod
-    async def start(cls, isolation: str, first_user: int, packages: tuple[Path, ...] = ()) -> "ZygoteLink":
-        """Start a zygote and wait until it is ready.
+    async def start(
+        cls, isolation: str, first_user: int, packages: tuple[Path, ...] = (), preload: tuple[str, ...] = ()
+    ) -> "ZygoteLink":
+        """Start a zygote and wait until it is ready; arguments as for `make_launch`.
 
         Raises:
             RunLost: it does not start in this mode on this machine; the text has its own last words.
@@ -48,7 +50,7 @@ class ZygoteLink:
         errors = os.memfd_create("zygote-stderr")
         try:
             with theirs:
-                launch = make_launch(isolation, theirs.fileno(), first_user, packages)
+                launch = make_launch(isolation, theirs.fileno(), first_user, packages, preload)
                 process = subprocess.Popen(  # noqa: ASYNC220  # returns once exec has happened
                     launch.command,
                     env=launch.environment,

@@ -49,6 +49,18 @@ def test_field_names_are_settings(write):
     assert (problem.text, problem.answer, problem.problem_id) == ("1 + 1?", "2", "k")
 
 
+def test_fields_beside_the_prompt_reach_the_checker_where_they_are_named(write):
+    row = {"prompt": "Double x.", "tests": {"kind": "asserts"}, "hint": "2x", "task_data": {"extract": "whole"}}
+    ((problem,), _) = load(write([row]), task="code", task_fields=["tests", "solution"])
+    assert problem.task_data == {"tests": {"kind": "asserts"}, "extract": "whole"}
+    assert problem.answer == ""
+
+
+def test_only_tests_can_stand_for_an_answer(write):
+    with pytest.raises(BadInput, match="needs the field 'answer'"):
+        load(write([{"prompt": "1 + 1?"}]), task="math")
+
+
 def test_the_template_is_text_not_a_format(write):
     ((problem,), _) = load(write([{"prompt": "{x}", "answer": "{y}"}]), template="{prompt} \\boxed{}")
     assert problem.messages[0]["content"] == "{x} \\boxed{}"
@@ -188,6 +200,22 @@ class TestReasoningGym:
         json.dumps(dict(problem.task_data))
         assert self.load("chain_sum", family_rows=12, heldout_rows=2, family_options={"min_terms": 3})[0] == training
         assert self.load("chain_sum", seed=1, family_rows=12)[0] != training
+
+    def test_options_go_with_every_row_as_scorers_depend_on_them(self):
+        training, _ = self.load("chain_sum", family_rows=2, family_options={"min_terms": 3})
+        assert training[0].task_data["options"] == {"min_terms": 3}
+
+    def test_a_composite_draws_from_its_families(self):
+        parts = [{"name": "gcd", "weight": 2}, {"name": "lcm", "config": {"min_numbers": 2, "max_numbers": 2}}]
+        training, _ = self.load("composite", family_rows=20, family_options={"datasets": parts})
+        sources = {problem.task_data["entry"]["metadata"]["source_dataset"] for problem in training}
+        assert sources == {"gcd", "lcm"}
+        assert {problem.task_data["family"] for problem in training} == {"composite"}
+        with pytest.raises(BadInput, match=r"data\.family_options.*composite"):
+            self.load("composite")
+
+    def test_a_row_without_a_gold_has_an_empty_one(self):
+        assert self.load("rush_hour", family_rows=1)[0][0].answer == ""
 
     def test_an_unknown_family_is_named_with_those_there_are(self):
         with pytest.raises(BadInput, match=r"'chain_sums'; known: .*'chain_sum'"):

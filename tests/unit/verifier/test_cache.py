@@ -1,7 +1,7 @@
 import pytest
 
 from pacs.wire.groups import Label
-from services.verifier.cache import VerdictCache, content_key
+from services.verifier.cache import VerdictCache, content_key, row_digest
 from services.verifier.checkers.interface import Judgement
 
 
@@ -41,18 +41,23 @@ def test_a_cache_of_no_entries_keeps_nothing():
     assert len(cache) == 0
 
 
+def key(task, answer, task_data, finish_reason, completion):
+    return content_key(row_digest(task, answer, task_data), finish_reason, completion)
+
+
 def test_the_key_depends_on_everything_a_verdict_depends_on():
     rows = [
-        ("math", "42", {}, "a"),
-        ("exact", "42", {}, "a"),
-        ("math", "43", {}, "a"),
-        ("math", "42", {"x": 1}, "a"),
-        ("math", "42", {}, "b"),
-        ("math", "4", {}, '2", {}]a'),
+        ("math", "42", {}, "stop", "a"),
+        ("exact", "42", {}, "stop", "a"),
+        ("math", "43", {}, "stop", "a"),
+        ("math", "42", {"x": 1}, "stop", "a"),
+        ("math", "42", {}, "stop", "b"),
+        ("math", "42", {}, "length", "a"),
+        ("math", "4", {}, "stop", '2", {}]a'),
     ]
-    assert len({content_key(*row) for row in rows}) == len(rows)
-    assert content_key("t", "g", {"a": 1, "b": 2}, "c") == content_key("t", "g", {"b": 2, "a": 1}, "c")
+    assert len({key(*row) for row in rows}) == len(rows)
+    assert key("t", "g", {"a": 1, "b": 2}, "stop", "c") == key("t", "g", {"b": 2, "a": 1}, "stop", "c")
 
 
 def test_text_that_is_no_unicode_has_a_key():
-    assert content_key("math", "42", {}, "\ud800")
+    assert key("math", "42", {}, "stop", "\ud800")

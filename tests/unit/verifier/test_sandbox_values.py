@@ -127,13 +127,21 @@ def test_a_pair_that_comes_twice_does_not_stand_for_another():
     assert not matches({"s": ["a", "a"]}, {"a", "b"})
 
 
-def test_numbers_chosen_to_collide_cost_nothing():
-    colliding = [hex(k * (2**61 - 1)) for k in range(1, 40_000)]
+def cost_of_matching(numbers):
+    """CPU seconds."""
     started = time.process_time()
-    assert not matches({"d": [[{"i": number}, 0] for number in colliding]}, {4: 0})
-    assert not matches({"d": [[{"i": number}, 0] for number in colliding]}, dict.fromkeys(range(40_000), 0))
-    assert not matches({"s": [{"i": number} for number in colliding]}, {4})
-    assert time.process_time() - started < 9.0  # CPU time; a table that collides took 18 s
+    assert not matches({"d": [[{"i": number}, 0] for number in numbers]}, {4: 0})
+    assert not matches({"d": [[{"i": number}, 0] for number in numbers]}, dict.fromkeys(range(len(numbers)), 0))
+    assert not matches({"s": [{"i": number} for number in numbers]}, {4})
+    return time.process_time() - started
+
+
+def test_numbers_chosen_to_collide_cost_no_more_than_others():
+    modulus = 2**61 - 1  # of the hashes of integers: the first list has one hash, the second one each
+    colliding = [hex(k * modulus) for k in range(1, 40_000)]
+    harmless = [hex(k * modulus + k) for k in range(1, 40_000)]
+    # Seen: 0.06 s against 0.04 s. A dictionary with the colliding ones as keys takes 9 s, hundreds of times as much.
+    assert cost_of_matching(colliding) < 10 * cost_of_matching(harmless) + 0.2
 
 
 def test_a_deep_value_matches_nothing():

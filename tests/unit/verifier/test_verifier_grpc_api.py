@@ -9,6 +9,7 @@ from pacs.runtime.grpc_auth import BearerInterceptor
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.registry import Registry
 from services.verifier.grpc_api import add_verifier
+from services.verifier.item_checks import ItemChecks
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +27,7 @@ class Broken(ExactChecker):
 @pytest.fixture
 async def check():
     server = grpc.aio.server(interceptors=[BearerInterceptor("sesame")])
-    add_verifier(server, Registry([ExactChecker(), Broken()]))
+    add_verifier(server, ItemChecks(Registry([ExactChecker(), Broken()])))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

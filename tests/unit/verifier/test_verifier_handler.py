@@ -9,8 +9,12 @@ from pacs.errors import BadInput
 from pacs.testing import assert_eventually
 from pacs.wire.groups import Completion, Group, Label, Prompt
 from services.verifier.cache import VerdictCache
+from services.verifier.checkers import code_rows
+from services.verifier.checkers.code import CodeChecker
+from services.verifier.checkers.code_rows import read_task
 from services.verifier.checkers.exact import ExactChecker
 from services.verifier.checkers.interface import judged
+from services.verifier.checkers.math import MathChecker
 from services.verifier.checkers.registry import Registry
 from services.verifier.handler import VerifierHandler
 from services.verifier.invalid_watch import InvalidWatch
@@ -94,6 +98,56 @@ async def test_what_ran_out_of_tokens_needs_a_complete_answer(text, status):
     verdict = labeled.verdicts["7/0"]
     assert verdict.status == status
     assert verdict.label is (Label.CORRECT if status == "ok" else Label.WRONG)
+
+
+class Shouting(ExactChecker):
+    """Answers are shouted; asks itself what a complete one is."""
+
+    name = "shouting"
+
+    def has_answer(self, completion, task_data):
+        if completion == "?":
+            raise RuntimeError("broken")
+        return completion.endswith("!")
+
+
+async def test_the_checker_says_what_marks_a_complete_answer(caplog):
+    handler, _ = make_handler(Shouting())
+    texts = ["42!", "42", r"\boxed{42!}", "?"]
+    labeled = await handler.handle(make_group("shouting", texts, "42!", finish_reasons=["length"] * 4))
+    assert [v.status for v in labeled.verdicts.values()] == ["ok", "truncated", "truncated", "error"]
+
+
+async def test_what_ran_out_of_tokens_in_code_needs_a_closed_block():
+    checker = CodeChecker()
+    task_data = {"tests": {"kind": "stdio", "tests": [{"input": "", "output": "1"}]}}
+    assert checker.has_answer("```python\nprint(1)\n```\nThis works bec", task_data)
+    assert not checker.has_answer("```python\nprint(1)\n", task_data)
+    assert not checker.has_answer("<think>```python\nprint(1)\n```\n", task_data)
+    assert not checker.has_answer("print(1)", {**task_data, "extract": "whole"})
+
+
+async def test_what_ran_out_of_tokens_in_mathematics_needs_a_box():
+    checker = MathChecker()
+    assert checker.has_answer(r"\boxed{42}, bec", {})
+    assert not checker.has_answer("<answer>42</answer>", {})
+    assert not checker.has_answer(r"\boxed{4} no, \boxed{42", {})
+
+
+async def test_a_row_of_code_is_read_once_for_its_group(monkeypatch):
+    reads = []
+
+    def counted(row):
+        reads.append(row)
+        return read_task(row)
+
+    monkeypatch.setattr(code_rows, "read_task", counted)
+    handler, _ = make_handler(CodeChecker())
+    group = make_group("code", ["no program"] * 4)
+    task_data = {"tests": {"kind": "stdio", "tests": [{"input": "", "output": "1"}]}}
+    for _ in range(2):
+        await handler.handle(replace(group, prompt=replace(group.prompt, task_data=task_data)))
+    assert len(reads) == 1
 
 
 @pytest.mark.parametrize("fault", ["raise", "refuse"])

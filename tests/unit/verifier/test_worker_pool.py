@@ -10,10 +10,12 @@ import pytest
 
 from pacs.errors import BadInput, DeadlineExceeded, ServiceFailed
 from services.verifier.checkers.worker_pool import WorkerPool
+from services.verifier.sandbox.inside.landlock import landlock_version
 
 pytestmark = pytest.mark.anyio
 
 FAKE = "tests.unit.verifier.fake_worker"
+UNWALLED = "tests.unit.verifier.unwalled_worker"
 ROOT = Path(__file__).parents[3]
 
 
@@ -36,6 +38,10 @@ def is_running(pid):
     except FileNotFoundError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def status_of(pid):
+    return Path(f"/proc/{pid}/status").read_text()
 
 
 async def eventually(condition, seconds=30):
@@ -84,8 +90,9 @@ async def test_a_busy_worker_does_not_hold_up_the_other(pool):
     assert (await spinning)["status"] == "timeout"
 
 
-async def test_a_worker_that_dies_is_replaced_and_the_request_tried_again(pool, tmp_path):
-    assert (await pool.request({"do": "exit_once", "marker": str(tmp_path / "died")}))["status"] == "ok"
+async def test_a_worker_that_dies_is_replaced_and_the_request_tried_again(pool):
+    victim = (await echo(pool))["pid"]
+    assert (await pool.request({"do": "exit_first", "pid": victim}))["status"] == "ok"
 
 
 @pytest.mark.parametrize("deed", ["exit", "hoard"])
@@ -186,11 +193,41 @@ async def test_a_service_that_is_killed_takes_its_workers_along():
     await eventually(lambda: not is_running(worker))
 
 
-async def test_a_worker_can_gain_nothing_and_write_nothing(pool, tmp_path):
-    reply = await pool.request({"do": "lock", "path": str(tmp_path / "file")})
-    assert reply["no_new_privs"]
-    assert reply["written"] == 0
-    assert not (tmp_path / "file").exists() or (tmp_path / "file").read_text() == ""
+@pytest.mark.skipif(landlock_version() == 0, reason="needs a kernel with Landlock")
+async def test_a_worker_can_neither_write_nor_read_nor_connect_nor_start_anything(pool, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("a secret")
+    assert (await pool.request({"do": "attack", "path": str(path)}))["got"] == []
+    assert path.read_text() == "a secret"
+    status = status_of(pool.pids[0])
+    assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
+    assert "CapEff:\t0000000000000000" in status
+
+
+async def test_behind_its_walls_a_worker_still_imports(pool):
+    assert (await pool.request({"do": "import"}))["text"] == "wave"
+
+
+async def test_a_worker_without_its_walls_answers_nothing_unless_that_was_asked_for():
+    walled, open_plan = WorkerPool(UNWALLED, size=1), WorkerPool(UNWALLED, size=1, walls=False)
+    with pytest.raises(ServiceFailed, match=r"walls do not stand.*isolation: weak"):
+        await walled.start()
+    assert (await walled.outcome({"do": "echo", "text": ""}))["status"] == "error"
+    await open_plan.start()
+    assert (await open_plan.request({"do": "echo", "text": "hello"}))["text"] == "hello"
+    await walled.close()
+    await open_plan.close()
+
+
+async def test_the_replacement_of_a_slow_worker_starts_before_the_deadline(pool):
+    victim = (await echo(pool))["pid"]
+    spinning = asyncio.create_task(pool.outcome({"do": "spin"}, cpu_seconds=3.0))
+    await eventually(lambda: len(pool.pids) == 2)
+    spare = next(pid for pid in pool.pids if pid != victim)
+    assert not spinning.done()
+    assert (await spinning)["status"] == "timeout"
+    assert (await echo(pool))["pid"] == spare
 
 
 async def test_time_in_which_this_process_could_not_look_is_not_the_workers(pool):

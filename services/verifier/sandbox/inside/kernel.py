@@ -60,7 +60,7 @@ def die_with_parent(parent: int) -> None:
     """
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     if os.getppid() != parent:
-        raise OSError("the zygote ended before the run began")
+        raise OSError("the parent has already ended")
 
 
 def forbid_dumps() -> None:

@@ -1,6 +1,7 @@
 """The warm parent of all runs: started once, holds no secret, forks a child for every request of the judge."""
 
 import array
+import atexit
 import gc
 import importlib
 import json
@@ -55,10 +56,24 @@ def serve(config: dict[str, Any], path: list[str]) -> None:
     sys.path.extend(config["packages"])
     for name in config["preload"]:
         importlib.import_module(name)
+    _import_packages(config["preload_packages"])
     zygote = Zygote(socket.socket(fileno=config["socket"]), _locks(config), path)
     gc.collect()
     gc.freeze()
     zygote.serve()
+
+
+def _import_packages(names: list[str]) -> None:
+    """Import what is not of the standard library, without what it leaves in the environment and for its exit."""
+    environment, register = dict(os.environ), atexit.register
+    atexit.register = lambda function, *_, **__: function  # type: ignore[assignment]
+    try:
+        for name in names:
+            importlib.import_module(name)
+    finally:
+        atexit.register = register
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _locks(config: dict[str, Any]) -> Locks:

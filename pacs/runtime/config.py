@@ -249,11 +249,11 @@ class AlgorithmSection(Section):
 
     @model_validator(mode="after")
     def _values_make_sense(self) -> Self:
-        if self.score == "grpo" and self.log_ratio == "log_ratio":
+        if self.score == "grpo" and self.log_ratio == "log_ratio" and self.reference == "batch":
             raise ValueError(
-                "algorithm.score=grpo contradicts algorithm.log_ratio=log_ratio: each batch, or each reset, begins "
-                "with all log_ratios 0, where dividing by std + 1e-6 makes the gradient a million times too large; "
-                "set algorithm.score=dr_grpo or algorithm.log_ratio=mean_logprob"
+                "algorithm.score=grpo contradicts algorithm.reference=batch: each batch begins with all log_ratios 0, "
+                "where dividing by std + 1e-6 makes the gradient a million times too large; "
+                "set algorithm.score=dr_grpo, algorithm.log_ratio=mean_logprob or a reference that is kept"
             )
         if self.reference != "batch" and self.log_ratio == "mean_logprob":
             raise ValueError(
@@ -526,6 +526,11 @@ class RunConfig(Section):
             raise ValueError(
                 "rollout.max_sequences must hold a whole group, got "
                 f"rollout.max_sequences={self.rollout.max_sequences} < rollout.group_size={size}; raise it"
+            )
+        if self.algorithm.score == "grpo" and self.algorithm.reference != "batch" and not self.learner.max_grad_norm:
+            raise ValueError(
+                "algorithm.score=grpo needs learner.max_grad_norm > 0, got learner.max_grad_norm=0: the first step "
+                "after each reset, where all log_ratios are 0, has a gradient a million times too large; set it to 1"
             )
         if (self.algorithm.reference == "interval") != (self.reset.every_steps > 0):
             raise ValueError(

@@ -252,3 +252,13 @@ def test_values_that_are_not_finite_never_reach_the_gradient():
     assert train(handler, groups((1, 0)))["skipped"] is True
     assert engine.calls == ["logprobs 2", "discard"]
     assert not engine.logits.any()
+
+
+def test_the_score_of_grpo_begins_with_the_direction_of_dr_grpo():
+    gradients = {}
+    for score in ("grpo", "dr_grpo"):
+        handler, engine = make_handler(**{"algorithm.reference": "manual", "algorithm.score": score})
+        engine.take_reference()
+        train(handler, groups((1, 0), (0, 1)))
+        gradients[score] = engine.logits / np.linalg.norm(engine.logits)
+    assert gradients["grpo"] == pytest.approx(gradients["dr_grpo"])

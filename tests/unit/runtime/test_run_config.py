@@ -92,7 +92,11 @@ CONTRADICTIONS = {
     ("algorithm.trace_decay=1.0", "algorithm.name=pacs", "to ppo"): {"algorithm": {"trace_decay": 1}},
     ("algorithm.value_clip=0.0", "algorithm.name=grpo", "to ppo"): {"algorithm": {"name": "grpo", "value_clip": 0}},
     ("algorithm.beta=2.0", "algorithm.name=ppo", "to pacs"): {"algorithm": {"name": "ppo", "beta": 2}},
-    ("algorithm.score=grpo", "algorithm.log_ratio=log_ratio"): {"algorithm": {"score": "grpo"}},
+    ("algorithm.score=grpo", "algorithm.reference=batch"): {"algorithm": {"score": "grpo"}},
+    ("algorithm.score=grpo", "learner.max_grad_norm=0"): {
+        "algorithm": {"score": "grpo", "reference": "manual"},
+        "learner": {"max_grad_norm": 0},
+    },
     ("algorithm.reference=manual", "algorithm.log_ratio=mean_logprob"): {
         "algorithm": {"reference": "manual", "log_ratio": "mean_logprob"}
     },

@@ -108,7 +108,7 @@ class Pacs:
     """This project's learner: `LearnerHandler` on a `DeepSpeedEngine`, timed in parts."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        from services.learner import deepspeed_engine
+        from services.learner import deepspeed_engine, policy
         from services.learner.handler import LearnerHandler
 
         self.config = make_config(
@@ -144,13 +144,13 @@ class Pacs:
         engine, around = self.engine, self.clock.around
         decoder = engine._policy.get_decoder()
         decoder.forward = around("model, forward", decoder.forward)
-        module.token_logprobs = around("head and log-probs, forward", module.token_logprobs)
+        policy.token_logprobs = around("head and log-probs, forward", policy.token_logprobs)
         head_backward = _ChunkedLogprobs.backward
         _ChunkedLogprobs.backward = staticmethod(around("head and log-probs, backward", head_backward))
         engine._engine.backward = around("model, backward", engine._engine.backward)
         engine.step = around("optimizer", engine.step)
         module.pad = around("padding and gathering", module.pad)
-        engine._collected = around("padding and gathering", engine._collected)
+        module.collect = around("padding and gathering", module.collect)
 
 
 class Trl:

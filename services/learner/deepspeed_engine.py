@@ -1,14 +1,11 @@
-"""The edge to DeepSpeed and transformers: the policy, its optimizer, and what lies on disk.
+"""The edge to DeepSpeed: the policy, its optimizer, and what lies on disk.
 
 With more than one rank every method is called on all of them, in the same order and with the same arguments: each does
 its share, and rank 0's result is the whole.
 """
 
-import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,21 +13,16 @@ import numpy as np
 import torch  # noqa: TID253  # this file wraps it
 from numpy.typing import NDArray
 
-from pacs.algo import token_logprobs
-from pacs.errors import BadInput, CheckpointDamaged, ServiceFailed
+from pacs.errors import ServiceFailed
 from pacs.runtime.config import RunConfig
 from pacs.transport.manifest import TensorMeta, plan_buckets
 from services.learner.batches import Batch, MicroBatch, pad, placeholder, plan_micro_batches, split_rows
+from services.learner.computed import Computed, collect
 from services.learner.deepspeed_setup import initialize
 from services.learner.engine import SequenceLogprobs, StepOutcome
-from services.learner.lora import (
-    adapter_layout,
-    add_adapters,
-    check_same_adapters,
-    export_merged,
-    keep_frozen_out,
-    published_parameters,
-)
+from services.learner.layout import STATE_TAG, check_layout, layout, write_layout
+from services.learner.lora import keep_frozen_out, published_parameters
+from services.learner.policy import ResponseLogprobs, export_policy, load_policy
 from services.learner.reference import ReferenceSnapshot
 from services.learner.value_head import ValueHead
 from services.learner.world import World
@@ -38,42 +30,7 @@ from services.learner.zero import gradient_store
 
 __all__ = ["DeepSpeedEngine"]
 
-STATE_TAG = "state"
-LAYOUT_FILE = "engine.json"  # how the state was divided
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "chat_template*", "added_tokens*")
 CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_'s
-
-
-class _ResponseLogprobs(torch.nn.Module):
-    """The policy seen as a function from padded rows to log-probs, entropies and values of their response tokens."""
-
-    def __init__(self, policy: Any, value_head: ValueHead | None, temperature: float, chunk_tokens: int) -> None:
-        super().__init__()
-        self.policy = policy
-        self.value_head = value_head
-        self._temperature = temperature
-        self._chunk_tokens = chunk_tokens
-
-    def forward(
-        self,
-        input_ids_bL: torch.Tensor,
-        row_N: torch.Tensor,
-        column_N: torch.Tensor,
-        target_N: torch.Tensor,
-        temperature: float | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        hidden_bLD = self.policy.get_decoder()(input_ids=input_ids_bL, use_cache=False).last_hidden_state
-        hidden_ND = hidden_bLD[row_N, column_N]
-        out = token_logprobs(
-            hidden_ND,
-            self.policy.get_output_embeddings().weight,
-            target_N,
-            temperature=self._temperature if temperature is None else temperature,
-            chunk_tokens=self._chunk_tokens,
-            with_entropy=True,
-        )
-        assert out.entropy_T is not None
-        return out.logp_T, out.entropy_T, None if self.value_head is None else self.value_head(hidden_ND)
 
 
 class DeepSpeedEngine:
@@ -117,9 +74,9 @@ class DeepSpeedEngine:
         world = world or World.alone()
         torch.set_num_threads(config.learner.threads)
         torch.manual_seed(config.run.seed)
-        policy = _load_policy(config)
+        policy = load_policy(config)
         head = ValueHead(policy.config.get_text_config().hidden_size) if config.algorithm.name == "ppo" else None
-        wrapped = _ResponseLogprobs(policy, head, config.rollout.temperature, config.learner.logit_chunk_tokens)
+        wrapped = ResponseLogprobs(policy, head, config.rollout.temperature, config.learner.logit_chunk_tokens)
         keep_frozen_out(wrapped)
         engine = initialize(wrapped, config)
         if config.learner.zero_stage == 3:  # the head's weights are used outside of its own module's forward pass
@@ -140,13 +97,13 @@ class DeepSpeedEngine:
 
     def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient."""
-        computed = _Computed()
+        computed = Computed(self._has_values)
         self._engine.eval()
         shares = split_rows(batch.tokens_B, rows, self._world.ranks)
         with torch.no_grad():
             for micro_batch in self._micro_batches(batch, shares, in_step=self.weights_divided, least=0):
                 computed.add(micro_batch, *self._forward(micro_batch))
-        return self._collected(batch, rows, shares, computed)
+        return collect(self._world, batch, rows, shares, computed)
 
     def take_reference(self) -> None:
         """Make the reference what the policy is now."""
@@ -184,7 +141,7 @@ class DeepSpeedEngine:
         self._engine.train()
         in_step = self._config.learner.zero_stage >= 2  # gradients are reduced in every backward pass
         shares = split_rows(batch.tokens_B, rows, self._world.ranks)
-        computed = _Computed()
+        computed = Computed(self._has_values)
         for micro_batch in self._micro_batches(batch, shares, in_step=in_step, least=1):
             logp_N, entropy_N, value_N = self._forward(micro_batch)
             computed.add(micro_batch, logp_N, entropy_N, value_N)
@@ -195,7 +152,7 @@ class DeepSpeedEngine:
             self._engine.set_gradient_accumulation_boundary(False)
             self._engine.backward(loss)
         self._dirty = True
-        return self._collected(batch, rows, shares, computed)
+        return collect(self._world, batch, rows, shares, computed)
 
     def _weighed(
         self, output_N: torch.Tensor, coefficient_N: NDArray[np.float64] | None, places_N: NDArray[np.int64]
@@ -290,7 +247,7 @@ class DeepSpeedEngine:
         if self._reference is not None:
             self._reference.save(directory)
         if self._world.rank == 0:
-            (directory / LAYOUT_FILE).write_text(json.dumps(self._layout(), indent=1))
+            write_layout(self._config, directory)
         self._world.barrier()
 
     def load(self, directory: Path) -> None:
@@ -310,91 +267,20 @@ class DeepSpeedEngine:
 
     def write_export(self, directory: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Write an export from whole tensors; rank 0 alone, with room for the model in its memory."""
-        if self._config.model.lora.rank:
-            export_merged(self._config.model, directory, dict(tensors))
-        else:
-            parameters = {name for name, _ in self._policy.named_parameters(remove_duplicate=False)}
-            state = {name: buffer for name, buffer in self._policy.state_dict().items() if name not in parameters}
-            state.update((name, tensor.cpu()) for name, tensor in tensors)
-            self._policy.save_pretrained(str(directory), state_dict=state)
-        for pattern in TOKENIZER_FILES:
-            for source in self._config.model.path.glob(pattern):
-                shutil.copy2(source, directory / source.name)
+        export_policy(self._policy, self._config.model, directory, tensors)
 
     def describe(self) -> Mapping[str, Any]:
         """Parameters, dtype, device and how they are divided."""
         parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self._policy.parameters())
-        return {"parameters": parameters, "device": str(self._engine.device), **self._layout()}
+        return {"parameters": parameters, "device": str(self._engine.device), **layout(self._config)}
 
     def close(self) -> None:
         """Let go of the other ranks and of DeepSpeed's memory."""
         self._engine.destroy()
 
-    def _layout(self) -> dict[str, Any]:
-        settings = self._config.learner
-        layout = {"dtype": self._config.model.dtype, "ranks": settings.ranks, "zero_stage": settings.zero_stage}
-        if self._has_values:
-            layout["value_head"] = True
-        return {**layout, **adapter_layout(self._config.model)}
-
     def check_layout(self, directory: Path) -> None:
-        """Whether these ranks can continue from what `save` wrote.
-
-        Raises:
-            BadInput: nothing was written there, or by other ranks or at another stage, and cannot be divided anew.
-            CheckpointDamaged: it cannot be read.
-
-        """
-        if not (directory / STATE_TAG).is_dir():
-            raise BadInput(f"DeepSpeed finds no checkpoint in {directory}; remove the folder to use the one before it")
-        try:
-            written = json.loads((directory / LAYOUT_FILE).read_text())
-        except (OSError, ValueError) as error:
-            raise CheckpointDamaged(
-                f"the learner's part of {directory} cannot be read: {error}; remove the folder to use the one before it"
-            ) from error
-        present = self._layout()
-        check_same_adapters(written.pop("lora", None), present.pop("lora", None), directory)
-        if (present["dtype"], present["zero_stage"]) == ("float32", 0):
-            written = {**written, "ranks": present["ranks"]}  # every rank has all of it
-        if written != present:
-            raise BadInput(
-                f"a checkpoint is continued with the settings it was written with, got {present} where {directory} "
-                f"has {written}: every rank keeps its part of the optimizer in a file of its own; set learner.ranks, "
-                "learner.zero_stage, model.dtype and algorithm.name back, or export the checkpoint with them and start "
-                "a new run from the export"
-            )
-
-    def _collected(
-        self, batch: Batch, rows: NDArray[np.int64], shares: Sequence[NDArray[np.int64]], computed: "_Computed"
-    ) -> SequenceLogprobs:
-        """Of all ranks' shares, whole on rank 0."""
-        tokens = self._exchanged(batch, shares, computed.tokens)
-        values = self._exchanged(batch, shares, computed.values) if self._has_values else None
-        entropy_sum = self._world.total(computed.entropy_sum)
-        empty = np.zeros(0, dtype=np.float32)
-        return SequenceLogprobs(
-            tuple(tokens.get(int(row), empty) for row in rows),
-            entropy_sum / max(1, int(batch.response_tokens_B[rows].sum())),
-            () if values is None else tuple(values.get(int(row), empty) for row in rows),
-        )
-
-    def _exchanged(
-        self, batch: Batch, shares: Sequence[NDArray[np.int64]], own: dict[int, NDArray[np.float32]]
-    ) -> dict[int, NDArray[np.float32]]:
-        """One number a response token, by row: of all shares on rank 0, of the own one elsewhere."""
-        if self._world.ranks == 1:
-            return own
-        mine = [own[int(row)] for row in shares[self._world.rank]]
-        lengths = [int(batch.response_tokens_B[share].sum()) for share in shares]
-        parts = self._world.collect(np.concatenate([np.zeros(0, dtype=np.float32), *mine]), lengths)
-        if self._world.rank > 0:
-            return own
-        whole: dict[int, NDArray[np.float32]] = {}
-        for share, part in zip(shares, parts, strict=True):
-            ends = np.cumsum(batch.response_tokens_B[share])
-            whole.update(zip(share.tolist(), np.split(part, ends)[:-1], strict=True))
-        return whole
+        """Whether these ranks can continue from what `save` wrote; raises as `layout.check_layout`."""
+        check_layout(self._config, directory)
 
     def _micro_batches(
         self, batch: Batch, shares: Sequence[NDArray[np.int64]], *, in_step: bool, least: int
@@ -440,30 +326,6 @@ class DeepSpeedEngine:
         return settings.learning_rate * warm
 
 
-def _load_policy(config: RunConfig) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    path, dtype = config.model.path, getattr(torch, config.model.dtype)
-    try:
-        policy = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"model.path must hold a causal language model in Hugging Face format, got {path}: {error}"
-        ) from error
-    head = policy.get_output_embeddings()
-    softcap = getattr(policy.config, "final_logit_softcapping", None)
-    if softcap or getattr(head, "bias", None) is not None:
-        raise BadInput(
-            f"the model's head must be a plain linear map, got bias={head.bias is not None}, "
-            f"final_logit_softcapping={softcap} in {path}; its log-probs would be wrong here"
-        )
-    if config.model.lora.rank:
-        add_adapters(policy, config.model.lora)
-    if config.learner.gradient_checkpointing:
-        policy.gradient_checkpointing_enable()
-    return policy
-
-
 def _reference(config: RunConfig, policy: Any, world: World) -> ReferenceSnapshot | None:
     """Where the reference is not the policy at each batch's start; trained parameters only."""
     if config.algorithm.name != "pacs" or config.algorithm.reference == "batch":
@@ -476,25 +338,3 @@ def _reference(config: RunConfig, policy: Any, world: World) -> ReferenceSnapsho
         divided=config.learner.zero_stage == 3,
         offload=config.reset.offload,
     )
-
-
-@dataclass
-class _Computed:
-    """What this rank's passes gave: log-probs and values of each row's response, and the sum of the entropies."""
-
-    tokens: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    values: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    entropy_sum: float = 0.0
-
-    def add(
-        self, micro_batch: MicroBatch, logp_N: torch.Tensor, entropy_N: torch.Tensor, value_N: torch.Tensor | None
-    ) -> None:
-        """Take a micro-batch's; its places are ordered by row."""
-        if not len(micro_batch.rows):
-            return
-        ends = np.searchsorted(micro_batch.row_N, np.arange(1, len(micro_batch.rows)))
-        for by_row, output_N in ((self.tokens, logp_N), (self.values, value_N)):
-            if output_N is not None:
-                parts = np.split(output_N.detach().float().cpu().numpy(), ends)
-                by_row.update(zip(micro_batch.rows.tolist(), parts, strict=True))
-        self.entropy_sum += float(entropy_N.sum())

@@ -356,7 +356,7 @@ def _starting_from(scenario, folder):
         return
     from safetensors.torch import load_file
 
-    original = deepspeed_engine._load_policy
+    original = deepspeed_engine.load_policy
 
     def load_with_adapters(config):
         policy = original(config)
@@ -365,11 +365,11 @@ def _starting_from(scenario, folder):
             parameter.data.copy_(adapters[f"base_model.model.{name}"])
         return policy
 
-    deepspeed_engine._load_policy = load_with_adapters
+    deepspeed_engine.load_policy = load_with_adapters
     try:
         yield {}
     finally:
-        deepspeed_engine._load_policy = original
+        deepspeed_engine.load_policy = original
 
 
 def fields(local):

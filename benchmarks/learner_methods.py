@@ -108,7 +108,7 @@ class Pacs:
     """This project's learner: `LearnerHandler` on a `DeepSpeedEngine`, timed in parts."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        from services.learner import deepspeed_engine, policy
+        from services.learner import deepspeed_engine
         from services.learner.handler import LearnerHandler
 
         self.config = make_config(
@@ -140,6 +140,7 @@ class Pacs:
 
     def _time_parts(self, module: Any) -> None:
         from pacs.algo.token_logprobs import _ChunkedLogprobs
+        from services.learner import policy
 
         engine, around = self.engine, self.clock.around
         decoder = engine._policy.get_decoder()

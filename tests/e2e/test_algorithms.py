@@ -11,6 +11,7 @@ LEAST_GAIN = 0.05  # of 300 problems; the standard error of a difference is 0.04
 ALGORITHMS = {
     "pacs": (),
     "pacs-with-resets": ("algorithm.reference=interval", "reset.every_steps=4"),
+    "pacs-with-adapters": ("model.lora.rank=16", "learner.learning_rate=5e-4"),
     **{name: (f"algorithm.name={name}",) for name in ("grpo", "dr_grpo", "rloo", "reinforce", "ppo")},
 }
 

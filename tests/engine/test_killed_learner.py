@@ -47,15 +47,12 @@ class AtOnce:
 
     def __init__(self, agents):
         self._agents = agents
-        self.done = asyncio.Condition()
         self.publications = 0
 
-    async def publish(self, policy_version, _tensors):
+    async def publish(self, policy_version, *_what):
         (learner,) = await self._agents.wait_for("learner", START_SECONDS)
         await learner.request(pb.Command(open_communicator=pb.OpenCommunicator(timeout_seconds=5.0)), 30.0)
-        async with self.done:
-            self.publications += 1
-            self.done.notify_all()
+        self.publications += 1
         return Publication(policy_version)
 
 
@@ -124,13 +121,21 @@ class Run:
         )
         before = self.publisher.publications
         try:
-            async with asyncio.timeout(START_SECONDS), self.publisher.done:
-                await self.publisher.done.wait_for(lambda: self.publisher.publications > before)
+            await self._published(process, before)
             yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+    async def _published(self, process, before):
+        """Wait for a publication more than `before`; fail at once if the process ends first."""
+
+        def more():
+            assert process.returncode is None or self.publisher.publications > before
+            return self.publisher.publications > before
+
+        await assert_eventually(more, START_SECONDS)
 
     async def finished(self):
         async def is_finished():
@@ -184,8 +189,8 @@ async def test_a_learner_killed_at_ten_random_moments_ends_with_the_same_weights
                 assert (ledger.trained, ledger.in_flight, ledger.next_sequence) == (STEPS * GROUPS, 0, STEPS * GROUPS)
                 assert await run.state.reference_epoch() == (STEPS - 1) // 7
                 steps = [entry["step"] for entry in await run.handler.history(0) if entry["kind"] == "step"]
-                assert sorted(set(steps)) == list(range(1, STEPS + 1))
-                trained_twice = len(steps) - STEPS
+                assert steps[-1] == STEPS
+                trained_twice = len(steps) - len(set(steps))  # at least: a report may have died with its batch
             exports[name] = (config.run.path / "export" / "model.safetensors").read_bytes()
     sys.stderr.write(f"{trained_twice} batches were trained twice\n")
     assert trained_twice > 0, "no kill fell between a batch and its checkpoint"

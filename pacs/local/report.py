@@ -207,7 +207,7 @@ def _draw_staleness(axes: Axes, steps: Sequence[Event]) -> None:
     axes.plot(*highest, color=MUTED, linewidth=1, drawstyle="steps-mid", label="max")
     axes.plot(*mean, color=VIOLET, linewidth=1.8, label="mean")
     axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    _finish(axes, "Staleness", "policy versions", [mean, highest], step_axis=False)
+    _finish(axes, "Staleness", "batches", [mean, highest], step_axis=False)
 
 
 def _draw_gaps(axes: Axes, steps: Sequence[Event], publications: Sequence[Event]) -> None:

@@ -200,9 +200,9 @@ async def test_asserts_see_what_python_would_show_them(checker, tests, program):
         ("try:\n    assert f(1) == 1\nexcept BaseException:\n    pass", "class A: pass\ndef f(x): return A()"),
     ],
 )
-async def test_where_an_object_would_decide_nothing_is_decided(checker, tests, program):
+async def test_where_an_object_would_decide_the_program_is_wrong(checker, tests, program):
     judgement = await judge(checker, program, {"kind": "asserts", "code": tests})
-    assert (judgement.label, judgement.method) == (Label.INVALID, "tests: unjudgeable")
+    assert (judgement.label, judgement.method) == (Label.WRONG, "tests: unjudgeable")
 
 
 async def test_a_gold_must_pass_its_own_tests(checker):

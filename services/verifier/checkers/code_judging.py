@@ -16,6 +16,8 @@ __all__ = ["Outcome", "judge_program"]
 TESTS_EXTRA_WALL_SECONDS = 1.0  # so that of two that wait for each other the program ends first
 
 PASSED, WRONG, NOT_JUDGED = "ok", "wrong", "error"
+# Unjudgeable: an object of the program would have judged itself. Its author chose that, see docs/design/0012.
+WRONG_VERDICTS = ("wrong_answer", "runtime_error", "unjudgeable")
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,7 @@ async def _judge_asserts(sandbox: Sandbox, slot: Slot, program: str, tests: Asse
         return Outcome(NOT_JUDGED, f"tests_{broken.why}")
     except ChannelBroken as broken:
         return Outcome(WRONG, await _why_broken(run, broken))
-    status = {"passed": PASSED, "wrong_answer": WRONG, "runtime_error": WRONG}.get(verdict, NOT_JUDGED)
-    return Outcome(status, verdict if status != NOT_JUDGED else "unjudgeable")
+    return Outcome(PASSED if verdict == "passed" else WRONG if verdict in WRONG_VERDICTS else NOT_JUDGED, verdict)
 
 
 class _TesterBroken(Exception):

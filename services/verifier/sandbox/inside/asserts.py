@@ -40,8 +40,10 @@ def judge(source: str) -> None:
         verdict = "passed"
     except AssertionError:
         verdict = "wrong_answer"
-    except (Unjudgeable, SystemExit):
+    except Unjudgeable:
         verdict = "unjudgeable"
+    except SystemExit:  # of the tests: they are to say what is wrong by an assertion
+        verdict = "tests_exited"
     except Exception:  # of the solution, handed on by its proxy, or because it lacks what the tests use
         verdict = "runtime_error"
     line.write({"verdict": "unjudgeable" if line.refused else verdict})

@@ -5,6 +5,8 @@ from typing import Any
 
 import httpx
 
+from pacs.errors import BadInput
+
 __all__ = ["ControlClient"]
 
 TIMEOUT_SECONDS = 10.0
@@ -46,14 +48,21 @@ class ControlClient:
         except httpx.TransportError:
             return False
 
-    def reset(self) -> str:
-        """Ask for a reset; returns what control answers, or nothing while it does not."""
+    def reset(self) -> int | None:
+        """Ask for a reset; returns the epoch that begins then, or None while control does not answer.
+
+        Raises:
+            BadInput: control refuses, with its own words.
+
+        """
         try:
             answer = self._client.post("/v1/resets", params={"reason": "asked on the command line"})
         except httpx.TransportError:
-            return ""
+            return None
         found = answer.json()
-        return found["detail"] if answer.is_error else f"reset {found['reference_epoch']} follows the batch in hand"
+        if answer.is_error:
+            raise BadInput(found["detail"])
+        return int(found["reference_epoch"])
 
     def close(self) -> None:
         """Close the connection."""

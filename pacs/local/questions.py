@@ -129,10 +129,10 @@ def reset_run(workspace: Workspace) -> str:
 
     """
     with _control(workspace, _config(workspace)) as control:
-        said = control.reset()
-    if not said:
+        epoch = control.reset()
+    if epoch is None:
         raise BadInput(f"only a live run can be reset, but control of {workspace.path} does not answer")
-    return said
+    return f"reset {epoch} follows the batch in hand"
 
 
 def _last_summary(workspace: Workspace) -> Table:

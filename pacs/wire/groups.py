@@ -114,10 +114,10 @@ class Group:
     completions: tuple[Completion, ...]
 
     @property
-    def oldest_version(self) -> int:
-        """The oldest policy version that sampled any token of the group; the prompt's where none was sampled."""
-        spans = [span.policy_version for c in self.completions for span in c.versions if span.end > span.start]
-        return min(spans, default=self.prompt.policy_version)
+    def versions(self) -> frozenset[int]:
+        """The policy versions that sampled any token of the group; the prompt's where none was sampled."""
+        spans = frozenset(span.policy_version for c in self.completions for span in c.versions if span.end > span.start)
+        return spans or frozenset({self.prompt.policy_version})
 
 
 @dataclass(frozen=True)

@@ -112,10 +112,6 @@ class TrainLoop:
             self._link.report_finished(self._state.step)
             self._linger()
 
-    def ask_to_stop(self, reason: str) -> None:
-        """End after the batch in hand; may be called from a signal handler."""
-        self._link.ask_to_stop(reason)
-
     def _restore(self) -> None:
         found = self._checkpoints.newest()
         if found is None:

@@ -11,7 +11,6 @@ from services.learner.engine import TrainingEngine
 
 __all__ = ["NoiseFloor", "noise_bound"]
 
-GROUPS = 4  # measured on so many of the first batch
 FLOAT32_BOUND = 1e-4
 BFLOAT16_BOUND_PER_TOKEN = 0.02  # twice what was measured, see docs/algorithm.md
 
@@ -24,7 +23,7 @@ def noise_bound(dtype: str, longest_tokens: int) -> float:
 
 
 class NoiseFloor:
-    """Measures an untouched policy's largest |ψ| on the first batch of this process.
+    """Measures an untouched policy's largest |ψ| on the first group that this process trains on.
 
     Args:
         engine: holds the policy.
@@ -51,7 +50,7 @@ class NoiseFloor:
 
         from pacs.algo import score_groups
 
-        rows = np.arange(min(len(batch), GROUPS * batch.group_size))
+        rows = np.arange(batch.group_size)  # one group: each of its rows takes a pass of its own
         together_b = self._engine.logprobs(batch, rows).sum_B
         apart_b = np.array([self._engine.logprobs(batch, rows[n : n + 1]).sum_B[0] for n in rows])
         log_ratio_PG = torch.from_numpy(self._config.algorithm.beta * (together_b - apart_b)).view(-1, batch.group_size)

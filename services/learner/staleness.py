@@ -19,5 +19,4 @@ def staleness(group: Group, step: int, version_steps: Mapping[int, int]) -> int:
         version_steps: batches behind each of the last versions; versions before them count as untrained weights.
 
     """
-    versions = {span.policy_version for c in group.completions for span in c.versions if span.end > span.start}
-    return max(abs(step - version_steps.get(version, 0)) for version in versions or {group.prompt.policy_version})
+    return max(abs(step - version_steps.get(version, 0)) for version in group.versions)

@@ -5,6 +5,7 @@ that are not finite. Here they look alike, so that the norm, clipping, skipping 
 Written against DeepSpeed 0.19: a wrapper that is not known is refused at start.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -56,7 +57,7 @@ class _Whole:
         self._engine.optimizer.state.clear()
 
 
-class _Wrapped:
+class _Wrapped(ABC):
     """What the three wrappers have in common: an optimizer inside, with float32 master weights."""
 
     partitioned = True
@@ -72,8 +73,9 @@ class _Wrapped:
             master.grad = None
         self._wrapper._hp_optimizer_states_linked = False  # links to the old moments would be read
 
+    @abstractmethod
     def _masters(self) -> Iterable[Tensor]:
-        raise NotImplementedError
+        """The float32 weights that the optimizer changes."""
 
 
 class _Bfloat16(_Wrapped):

@@ -56,9 +56,8 @@ def test_pathwise_coefficients(case):
     close(coefficients(*tensors, **options, gradient="pathwise"), case["dloss_dlogprob_per_sequence"])
 
 
-def test_full_coefficients_and_their_signs(case):
-    if "dloss_dlogprob_per_sequence_full" not in case:
-        pytest.skip("the golden file lists the full gradient of the rloo cases only")
+def test_full_coefficients_and_their_signs(case_with_full_gradient):
+    case = case_with_full_gradient
     tensors, options = arguments(case)
     full = coefficients(*tensors, **options, gradient="full")
     close(full, case["dloss_dlogprob_per_sequence_full"])
@@ -71,11 +70,10 @@ def test_full_coefficients_and_their_signs(case):
 
 
 @pytest.mark.parametrize(("gradient", "direction"), [("pathwise", 1), ("full", -1)])
-def test_a_small_step_moves_the_listed_samples_as_the_gradient_says(case, gradient, direction):
+def test_a_small_step_moves_the_listed_samples_as_the_gradient_says(case_with_opposed_samples, gradient, direction):
     """On a policy of one softmax a group, over its samples and one more outcome for all the rest of the probability."""
-    listed = case.get("correct_samples_pathwise_raises_and_full_lowers")
-    if not listed:
-        pytest.skip("no samples are listed whose direction the two gradients disagree on")
+    case = case_with_opposed_samples
+    listed = case["correct_samples_pathwise_raises_and_full_lowers"]
     (logp_B, *others), options = arguments(case)
     logp_PG = logp_B.view(-1, case["group_size"])
     rest_P1 = torch.log1p(-logp_PG.exp().sum(-1, keepdim=True))

@@ -203,8 +203,8 @@ def test_the_noise_floor_is_measured_once_and_what_is_above_the_bound_is_said(ca
     engine = Noisy()
     handler = LearnerHandler(make_config({"run.groups_per_step": 2}), engine)
     figures = [train(handler, groups((1, 0), (1, 0)))["noise_floor"] for _ in range(2)]
-    assert engine.calls.count("logprobs 1") == 4
-    assert figures == [pytest.approx(0.125, rel=1e-4)] * 2, "the first row's 1/8 less than its peers' 1/2"
+    assert engine.calls.count("logprobs 1") == 2
+    assert figures == [pytest.approx(0.25, rel=1e-4)] * 2, "the first row's 1/4 less than its peer's 1/2"
     assert f"above the bound of {noise_bound('float32', 1):g}" in caplog.text
 
 

@@ -73,14 +73,14 @@ def test_every_completion_needs_a_verdict_and_no_other():
             LabeledGroup(group, wrong)
 
 
-def test_the_oldest_version_is_that_of_the_oldest_token():
+def test_the_versions_are_those_that_sampled_a_token():
     group = make_group(0, [[1, 2, 3], [4]], policy_version=7)
-    assert group.oldest_version == 7
+    assert group.versions == {7}
     object.__setattr__(
         group.completions[0], "versions", (VersionSpan(2, 0, 0), VersionSpan(5, 0, 1), VersionSpan(7, 1, 3))
     )
-    assert group.oldest_version == 5, "a span without tokens does not count"
-    assert make_group(0, [[], []], policy_version=4).oldest_version == 4
+    assert group.versions == {5, 7}, "a span without tokens does not count"
+    assert make_group(0, [[], []], policy_version=4).versions == {4}
 
 
 BROKEN = {

@@ -12,7 +12,8 @@ import torch.nn.functional as F  # noqa: TID253
 
 from pacs.algo import pacs_loss
 from pacs.testing import make_config
-from services.learner.batches import Batch, make_batch, pad, plan_micro_batches
+from services.learner.batches import Batch, make_batch, pad
+from services.learner.plans import padded_length, plan_micro_batches
 
 RATE = 1e-6
 
@@ -88,9 +89,12 @@ class WholeGroups:
     def parts(self, batch: Batch) -> list[np.ndarray]:
         return list(np.arange(len(batch)).reshape(-1, batch.group_size))
 
+    width = staticmethod(lambda tokens_B: tokens_B)
+
     def _group(self, batch: Batch, rows: np.ndarray) -> torch.Tensor:
         part = pad(batch, rows, 0)
-        ids_GL = torch.from_numpy(part.input_ids_bL).to(self.device)
+        longest = int(batch.tokens_B[rows].max())  # it pads no further
+        ids_GL = torch.from_numpy(part.input_ids_bL[:, :longest]).to(self.device)
         tokens_G = torch.from_numpy(batch.tokens_B[rows]).to(self.device)
         inside_GL = (torch.arange(ids_GL.shape[1], device=self.device) < tokens_G[:, None]).long()
         logits_GLV = self.model(input_ids=ids_GL, attention_mask=inside_GL, use_cache=False).logits[:, :-1].float()
@@ -137,6 +141,8 @@ class Pacs:
 
     def parts(self, batch: Batch) -> list[np.ndarray]:
         return plan_micro_batches(batch.tokens_B, np.arange(len(batch)), self.config.learner.microbatch_tokens)
+
+    width = staticmethod(padded_length)
 
     def _time_parts(self, module: Any) -> None:
         from pacs.algo.token_logprobs import _ChunkedLogprobs
@@ -195,6 +201,8 @@ class Trl:
 
     def parts(self, batch: Batch) -> list[np.ndarray]:
         return [np.arange(len(batch))]  # padded as a whole, and divided afterwards
+
+    width = staticmethod(lambda tokens_B: tokens_B)
 
     def serve(self, server: Server) -> None:
         from transformers import TrainerCallback

@@ -57,11 +57,12 @@ def make_groups(spec: dict[str, Any], lengths: list[int]) -> list[Any]:
     ]
 
 
-def padded(batch: Batch, parts: list[np.ndarray]) -> dict[str, int]:
-    """Tokens that go through the model for these micro-batches, and how many those are."""
+def padded(batch: Batch, method: Any) -> dict[str, int]:
+    """Tokens that go through the model for a method's micro-batches, and how many those are."""
+    parts, width_B = method.parts(batch), method.width(batch.tokens_B)
     return {
         "micro_batches": len(parts),
-        "padded_tokens": sum(len(part) * int(batch.tokens_B[part].max()) for part in parts),
+        "padded_tokens": sum(len(part) * int(width_B[part].max()) for part in parts),
     }
 
 
@@ -124,7 +125,7 @@ def main(spec: dict[str, Any]) -> None:
     warm = make_groups(spec, [WARM_TOKENS] * spec["sequences"])
     groups = make_groups(spec, spec["lengths"])
     batch, memory = make_batch(groups), Memory()
-    answer(tokens=int(batch.tokens_B.sum()), **padded(batch, method.parts(batch)))
+    answer(tokens=int(batch.tokens_B.sum()), **padded(batch, method))
     method.serve(AskedSteps(method.clock, warm, groups))
     answer(peak_bytes=memory.peak_bytes())
 

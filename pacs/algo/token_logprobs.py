@@ -3,6 +3,7 @@
 Shapes: T tokens (all sequences laid end to end), C tokens of a chunk, D hidden size, V vocabulary.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch  # noqa: TID253 - tensors are what this package computes on
@@ -28,8 +29,19 @@ def _logits(hidden_CD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
     return logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32)).div_(temperature)
 
 
+def _chunks(tokens: int, chunk_tokens: int) -> Iterator[slice]:
+    """Chunks of like size: a small last one would be multiplied by another kernel, which rounds otherwise."""
+    if tokens:
+        size = -(-tokens // -(-tokens // chunk_tokens))
+        yield from (slice(start, start + size) for start in range(0, tokens, size))
+
+
 class _ChunkedLogprobs(torch.autograd.Function):
-    """Log-softmax of a linear map at one index a row; the backward pass computes the logits again."""
+    """Log-softmax of a linear map at one index a row; the backward pass computes the logits again.
+
+    The largest logit is subtracted first, for a logit of 30 and its normalizer would each round to 2e-6; the logarithm
+    is taken in float64, for a vectorised float32 one rounds by where in the chunk a token stands.
+    """
 
     @staticmethod
     def forward(
@@ -43,17 +55,18 @@ class _ChunkedLogprobs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         precise = torch.promote_types(hidden_TD.dtype, torch.float32)
         logp_T = hidden_TD.new_empty(token_T.shape[0], dtype=precise)
-        normalizer_T = torch.empty_like(logp_T)
+        peak_T, normalizer_T = torch.empty_like(logp_T), torch.empty_like(logp_T)
         entropy_T = torch.empty_like(logp_T) if with_entropy else logp_T.new_empty(0)
-        for start in range(0, token_T.shape[0], chunk_tokens):
-            rows = slice(start, start + chunk_tokens)
+        for rows in _chunks(token_T.shape[0], chunk_tokens):
             logits_CV = _logits(hidden_TD[rows], weight_VD, temperature)
-            normalizer_T[rows] = logits_CV.logsumexp(-1)
+            peak_T[rows] = logits_CV.amax(-1)
+            logits_CV.sub_(peak_T[rows, None])
+            normalizer_T[rows] = logits_CV.exp().sum(-1).double().log()
             logp_T[rows] = logits_CV.gather(-1, token_T[rows, None]).squeeze(-1) - normalizer_T[rows]
             if with_entropy:
                 p_CV = (logits_CV - normalizer_T[rows, None]).exp_()
                 entropy_T[rows] = normalizer_T[rows] - p_CV.mul_(logits_CV).sum(-1)
-        ctx.save_for_backward(hidden_TD, weight_VD, token_T, normalizer_T)
+        ctx.save_for_backward(hidden_TD, weight_VD, token_T, peak_T, normalizer_T)
         ctx.temperature, ctx.chunk_tokens = temperature, chunk_tokens
         ctx.mark_non_differentiable(normalizer_T, entropy_T)
         return logp_T, normalizer_T, entropy_T
@@ -61,15 +74,14 @@ class _ChunkedLogprobs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_T: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        hidden_TD, weight_VD, token_T, normalizer_T = ctx.saved_tensors
+        hidden_TD, weight_VD, token_T, peak_T, normalizer_T = ctx.saved_tensors
         wants_hidden, wants_weight = ctx.needs_input_grad[:2]
         grad_hidden_TD = torch.empty_like(hidden_TD) if wants_hidden else None
         # Chunks add up in float32 or better: in bfloat16 the late ones would be rounded away.
         grad_weight_VD = torch.zeros_like(weight_VD, dtype=grad_T.dtype) if wants_weight else None
-        for start in range(0, token_T.shape[0], ctx.chunk_tokens):
-            rows = slice(start, start + ctx.chunk_tokens)
+        for rows in _chunks(token_T.shape[0], ctx.chunk_tokens):
             logits_CV = _logits(hidden_TD[rows], weight_VD, ctx.temperature)
-            grad_CV = logits_CV.sub_(normalizer_T[rows, None]).exp_().neg_()
+            grad_CV = logits_CV.sub_(peak_T[rows, None]).sub_(normalizer_T[rows, None]).exp_().neg_()
             grad_CV.scatter_add_(-1, token_T[rows, None], torch.ones_like(normalizer_T[rows, None]))
             grad_CV = grad_CV.mul_(grad_T[rows, None] / ctx.temperature).to(hidden_TD.dtype)
             if grad_hidden_TD is not None:

@@ -1,10 +1,9 @@
-"""Groups become arrays, and arrays become micro-batches of bounded size. Pure numpy.
+"""Groups become arrays, and rows of them padded micro-batches. Pure numpy.
 
 Shapes: P groups, G completions a group, B = P·G sequences, L tokens of a padded row, N response tokens of some rows,
 one row after the other.
 """
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pacs.wire.groups import Label, LabeledGroup
+from services.learner.plans import padded_length
 
-__all__ = ["Batch", "MicroBatch", "make_batch", "pad", "placeholder", "plan_micro_batches", "split_rows"]
+__all__ = ["Batch", "MicroBatch", "make_batch", "pad", "placeholder"]
 
-
-PASS_SHARE = 32  # of a micro-batch's budget is what a forward and backward pass costs beside its tokens
 CUT_OFF = "length"  # the engine's finish_reason where the token limit ended the completion
 
 
@@ -110,46 +108,6 @@ def make_batch(groups: Sequence[LabeledGroup]) -> Batch:
     )
 
 
-def plan_micro_batches(
-    tokens_B: NDArray[np.int64], rows: NDArray[np.int64], max_tokens: int
-) -> list[NDArray[np.int64]]:
-    """Split rows, sorted by length, where it costs least, each part with rows × longest within `max_tokens`.
-
-    The cost is that of all padded tokens and, for each part, of a 32nd of `max_tokens`: what passes cost beside their
-    tokens. Exact, by dynamic programming over the sorted rows. A single row longer than the budget gets a part of its
-    own.
-    """
-    ordered = rows[np.argsort(-tokens_B[rows], kind="stable")]
-    longest, each = tokens_B[ordered], max_tokens / PASS_SHARE
-    cost = np.concatenate([[0.0], np.full(len(ordered), np.inf)])  # of the best plan for the first so many rows
-    last = np.zeros(len(ordered) + 1, dtype=np.int64)  # where its last part begins
-    for start in range(len(ordered)):
-        fits = max(1, max_tokens // int(longest[start]))
-        ends = np.arange(start + 1, min(start + fits, len(ordered)) + 1)
-        with_part = cost[start] + each + longest[start] * (ends - start)
-        ends, with_part = ends[with_part < cost[ends]], with_part[with_part < cost[ends]]
-        cost[ends], last[ends] = with_part, start
-    plan, end = [], len(ordered)
-    while end:
-        plan.append(ordered[last[end] : end])
-        end = int(last[end])
-    return plan[::-1]
-
-
-def split_rows(tokens_B: NDArray[np.int64], rows: NDArray[np.int64], ranks: int) -> list[NDArray[np.int64]]:
-    """Share rows out over ranks: the longest first, each to the rank with the fewest tokens (Graham 1969, LPT).
-
-    The heaviest rank gets at most 4/3 − 1/(3·ranks) of what the best split would give it.
-    """
-    shares: list[list[int]] = [[] for _ in range(ranks)]
-    load = [(0, rank) for rank in range(ranks)]
-    for row in rows[np.argsort(-tokens_B[rows], kind="stable")]:
-        tokens, rank = heapq.heappop(load)
-        shares[rank].append(int(row))
-        heapq.heappush(load, (tokens + int(tokens_B[row]), rank))
-    return [np.array(share, dtype=np.int64) for share in shares]
-
-
 def placeholder(pad_token_id: int) -> MicroBatch:
     """The smallest micro-batch there is, of no row: for a rank that must take part in a pass it has nothing for."""
     return MicroBatch(
@@ -162,12 +120,13 @@ def placeholder(pad_token_id: int) -> MicroBatch:
 
 
 def pad(batch: Batch, rows: NDArray[np.int64], pad_token_id: int) -> MicroBatch:
-    """Pad some rows of a batch to their longest."""
+    """Pad some rows of a batch to the padded length of their longest."""
     tokens, prompts = batch.tokens_B[rows], batch.prompt_tokens_B[rows]
-    inside_bL = np.arange(tokens.max())[None, :] < tokens[:, None]
+    place_L = np.arange(padded_length(tokens).max())
+    inside_bL = place_L < tokens[:, None]
     input_ids_bL = np.full(inside_bL.shape, pad_token_id, dtype=np.int64)
     input_ids_bL[inside_bL] = np.concatenate([batch.token_ids_B[row] for row in rows])
-    response_bL = inside_bL & (np.arange(tokens.max())[None, :] >= prompts[:, None])
+    response_bL = inside_bL & (place_L >= prompts[:, None])
     row_N, column_N = np.nonzero(response_bL)
     return MicroBatch(
         rows=rows,

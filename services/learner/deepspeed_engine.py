@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from pacs.errors import ServiceFailed
 from pacs.runtime.config import RunConfig
 from pacs.transport.manifest import TensorMeta, plan_buckets
-from services.learner.batches import Batch, MicroBatch, pad, placeholder, plan_micro_batches, split_rows
+from services.learner.batches import Batch, MicroBatch, pad, placeholder
 from services.learner.computed import Computed, collect
 from services.learner.deepspeed_setup import initialize
 from services.learner.engine import SequenceLogprobs, StepOutcome
 from services.learner.layout import STATE_TAG, check_layout, layout, write_layout
 from services.learner.lora import keep_frozen_out, published_parameters
+from services.learner.plans import plan_micro_batches, split_rows
 from services.learner.policy import ResponseLogprobs, export_policy, load_policy
 from services.learner.reference import ReferenceSnapshot
 from services.learner.value_head import ValueHead
@@ -31,6 +32,9 @@ from services.learner.zero import gradient_store
 __all__ = ["DeepSpeedEngine"]
 
 CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_'s
+
+ROUND_ALIKE = "AUTO,STRICT"
+"""To MKL, which reads it at its first product: a row's result must not depend on how many rows there are."""
 
 
 class DeepSpeedEngine:
@@ -71,6 +75,7 @@ class DeepSpeedEngine:
 
         """
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+        os.environ.setdefault("MKL_CBWR", ROUND_ALIKE)
         world = world or World.alone()
         torch.set_num_threads(config.learner.threads)
         torch.manual_seed(config.run.seed)

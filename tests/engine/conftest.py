@@ -15,6 +15,8 @@ HERE = Path(__file__).parent
 WORLD_SECONDS = 420.0
 EOS_TOKENS = [2, 7]  # two, as many instruction-tuned models have
 
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as the learner does, before anything here multiplies
+
 
 @pytest.fixture(scope="session")
 def anyio_backend():

@@ -1,9 +1,10 @@
 """The gradient that reaches the optimizer against that of whole groups in one pass, on a trained model that has moved.
 
-Two passes, micro-batches and ranks change the order of additions and nothing else: in float64 the two gradients agree
-to 1e-6 (DeepSpeed reduces and keeps them in float32). In float32 a log-prob rounds, a score is a sum of up to a hundred
-of them, and the coefficients of a group cancel: there the one pass is itself 1.4e-5 to 3.3e-5 off the true gradient.
-Ours is as far off it, and within 3e-6 of that one pass.
+Two passes, micro-batches and ranks change the order of additions and nothing else. In float64 the two gradients agree
+to 1e-6 (DeepSpeed reduces and keeps them in float32), the one pass being autograd's alone. In float32 they do too,
+though both are 1.4e-5 to 3.3e-5 off the true gradient: a log-prob rounds, a score is a sum of up to a hundred, and the
+coefficients of a group cancel. There the one pass takes its log-probs from the learner's function and pads rows to the
+learner's multiples; then every log-prob has the same bits whatever passes together (see `test_rows_round_alike.py`).
 """
 
 import json
@@ -53,7 +54,14 @@ def _make_case(policy, root, size, groups):
     import torch
     from gradient_scenario import read_batch
     from safetensors.torch import save_file
-    from whole_groups import group_rows, load_policy, relative_error, response_logprobs, whole_group_gradient
+    from whole_groups import (
+        chunked_response_logprobs,
+        group_rows,
+        load_policy,
+        relative_error,
+        response_logprobs,
+        whole_group_gradient,
+    )
 
     case = {
         "name": str(size),
@@ -66,7 +74,9 @@ def _make_case(policy, root, size, groups):
     with torch.no_grad():
         ref_logp_B = torch.cat([response_logprobs(reference, batch, rows) for rows in group_rows(batch)])
     true, _, score_B = whole_group_gradient(load_policy(policy, torch.float64), batch, ref_logp_B)
-    single, *_ = whole_group_gradient(load_policy(policy, torch.float32), batch, ref_logp_B)
+    single, *_ = whole_group_gradient(
+        load_policy(policy, torch.float32), batch, ref_logp_B, chunked_response_logprobs
+    )
     save_file(true, case["gradient"])
     save_file(single, case["single_pass"])
     return {
@@ -136,10 +146,10 @@ def test_two_passes_give_the_gradient_of_whole_groups(outcomes, ranks, stage, si
 
 
 @EVERY
-def test_single_precision_is_as_near_as_one_pass_over_whole_groups(outcomes, cases, ranks, stage, size):
+def test_in_single_precision_too_and_as_near_the_true_gradient(outcomes, cases, ranks, stage, size):
     outcome = outcomes["float32", ranks, stage, size]
-    assert outcome["off_single_pass"] < 5e-6
-    assert outcome["error"] < 1.2 * cases[size]["single_pass_error"]
+    assert outcome["off_single_pass"] < 1e-6
+    assert outcome["error"] < 1.1 * cases[size]["single_pass_error"]
 
 
 @EVERY

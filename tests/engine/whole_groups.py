@@ -1,9 +1,10 @@
-"""The gradient of whole groups by autograd alone: torch, transformers and the loss, none of the learner's machinery."""
+"""The gradient of whole groups in one pass: torch, transformers and the loss, none of the learner's machinery."""
 
 import numpy as np
 import torch  # noqa: TID253  # what is tested is its gradient
 
-from pacs.algo import pacs_loss
+from pacs.algo import pacs_loss, token_logprobs
+from services.learner.plans import padded_length
 
 
 def load_policy(path, dtype):
@@ -13,8 +14,11 @@ def load_policy(path, dtype):
 
 
 def padded(batch, rows):
-    """Token ids and a mask of the responses, padded on the right to the longest."""
-    longest = int(batch.tokens_B[rows].max())
+    """Token ids and a mask of the responses, padded on the right to the longest, in the learner's multiples.
+
+    How attention rounds depends on the length where it is no such multiple.
+    """
+    longest = int(padded_length(batch.tokens_B[rows]).max())
     ids_bL = torch.zeros(len(rows), longest, dtype=torch.int64)
     for place, row in enumerate(rows):
         ids_bL[place, : batch.tokens_B[row]] = torch.from_numpy(batch.token_ids_B[row].astype(np.int64))
@@ -31,24 +35,35 @@ def token_logprobs_of(model, batch, rows):
 
 
 def response_logprobs(model, batch, rows):
-    """Their sums over each response, nats."""
+    """Their sums over each response, nats, in float64: what a sum rounds to is not what is compared."""
     logp_bL, response_bL = token_logprobs_of(model, batch, rows)
-    return (logp_bL * response_bL).sum(-1)
+    return (logp_bL.double() * response_bL).sum(-1)
+
+
+def chunked_response_logprobs(model, batch, rows):
+    """The same by the learner's function, so that its rounding is no part of what is compared."""
+    ids_bL, inside_bL, response_bL = padded(batch, rows)
+    hidden_bLD = model.get_decoder()(input_ids=ids_bL, attention_mask=inside_bL.long()).last_hidden_state
+    row_N, column_N = response_bL.nonzero(as_tuple=True)
+    weight_VD, target_N = model.get_output_embeddings().weight, ids_bL[row_N, column_N]
+    logp_N = token_logprobs(hidden_bLD[row_N, column_N - 1], weight_VD, target_N).logp_T
+    return torch.zeros(len(rows), dtype=torch.float64).index_add(0, row_N, logp_N.double())
 
 
 def group_rows(batch):
     return np.arange(len(batch.label_B)).reshape(-1, batch.group_size)
 
 
-def whole_group_gradient(model, batch, ref_logp_B=None):
+def whole_group_gradient(model, batch, ref_logp_B=None, logprobs=response_logprobs):
     """∂L/∂θ of the PACS loss by name, the log-probs and the scores: every group in one pass, padded to its longest.
 
     `ref_logp_B`: log-probs under the reference; None where it is the policy itself.
+    `logprobs`: by autograd alone unless told otherwise.
     """
     model.zero_grad()
     logps, scores = [], []
     for rows in group_rows(batch):
-        logp_G = response_logprobs(model, batch, rows)
+        logp_G = logprobs(model, batch, rows)
         reference_G = logp_G.detach() if ref_logp_B is None else ref_logp_B[rows].to(logp_G.dtype)
         label_G, valid_G = torch.from_numpy(batch.label_B[rows]), torch.from_numpy(batch.valid_B[rows])
         count = int(batch.valid_B.sum())

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.learner.batches import placeholder, split_rows
+from services.learner.batches import placeholder
+from services.learner.plans import split_rows
 
 lengths = st.lists(st.integers(1, 500), min_size=0, max_size=60)
 

@@ -1,0 +1,65 @@
+"""Which rows pass through the model together, and on which rank: little padding, like loads. Pure numpy.
+
+Shapes: B sequences of a batch.
+"""
+
+import heapq
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["padded_length", "plan_micro_batches", "split_rows"]
+
+PASS_SHARE = 32  # of a micro-batch's budget is what a forward and backward pass costs beside its tokens
+
+ROW_MULTIPLE = 16
+"""Rows are padded to a multiple of so many tokens.
+
+Where a row's padded length is no multiple of 16, the blocks in which attention adds up depend on it (torch on x86), and
+so would its log-probs; see docs/design/0014-rows-of-sixteen.md.
+"""
+
+
+def padded_length(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The multiples of ROW_MULTIPLE that rows of so many tokens are padded to, at least."""
+    return -(-tokens // ROW_MULTIPLE) * ROW_MULTIPLE
+
+
+def plan_micro_batches(
+    tokens_B: NDArray[np.int64], rows: NDArray[np.int64], max_tokens: int
+) -> list[NDArray[np.int64]]:
+    """Split rows, sorted by length, where it costs least, each part with rows × padded length within `max_tokens`.
+
+    The cost is that of all padded tokens and, for each part, of a 32nd of `max_tokens`: what passes cost beside their
+    tokens. Exact, by dynamic programming over the sorted rows. A single row longer than the budget gets a part of its
+    own.
+    """
+    ordered = rows[np.argsort(-tokens_B[rows], kind="stable")]
+    longest, each = padded_length(tokens_B[ordered]), max_tokens / PASS_SHARE
+    cost = np.concatenate([[0.0], np.full(len(ordered), np.inf)])  # of the best plan for the first so many rows
+    last = np.zeros(len(ordered) + 1, dtype=np.int64)  # where its last part begins
+    for start in range(len(ordered)):
+        fits = max(1, max_tokens // int(longest[start]))
+        ends = np.arange(start + 1, min(start + fits, len(ordered)) + 1)
+        with_part = cost[start] + each + longest[start] * (ends - start)
+        ends, with_part = ends[with_part < cost[ends]], with_part[with_part < cost[ends]]
+        cost[ends], last[ends] = with_part, start
+    plan, end = [], len(ordered)
+    while end:
+        plan.append(ordered[last[end] : end])
+        end = int(last[end])
+    return plan[::-1]
+
+
+def split_rows(tokens_B: NDArray[np.int64], rows: NDArray[np.int64], ranks: int) -> list[NDArray[np.int64]]:
+    """Share rows out over ranks: the longest first, each to the rank with the fewest tokens (Graham 1969, LPT).
+
+    The heaviest rank gets at most 4/3 − 1/(3·ranks) of what the best split would give it.
+    """
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    load = [(0, rank) for rank in range(ranks)]
+    for row in rows[np.argsort(-tokens_B[rows], kind="stable")]:
+        tokens, rank = heapq.heappop(load)
+        shares[rank].append(int(row))
+        heapq.heappush(load, (tokens + int(tokens_B[row]), rank))
+    return [np.array(share, dtype=np.int64) for share in shares]

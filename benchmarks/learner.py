@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 WORKER = Path(__file__).with_name("learner_worker.py")
-METHODS = ("whole groups", "pacs", "pacs, two passes", "TRL")
-SPREAD = np.log(10) / (2.326 + 1.282)  # of a log-normal whose 99th percentile is ten times its 10th
+METHODS = ("whole groups", "pacs", "pacs, two passes", "pacs, one pass", "TRL")
+BOTH_QUANTILES = 2.326 + 1.282  # of the normal distribution: the 99th percentile and the 10th
 SEQUENCES = 64
 PACKAGES = ("torch", "transformers", "deepspeed", "trl", "accelerate", "numpy")
 
 
-def log_normal_lengths(median: float, count: int) -> list[int]:
-    """Its quantiles, in an order that mixes them."""
-    normal = statistics.NormalDist(np.log(median), SPREAD)
+def log_normal_lengths(median: float, spread: float, count: int) -> list[int]:
+    """Its quantiles, in an order that mixes them; the 99th percentile is `spread` times the 10th."""
+    normal = statistics.NormalDist(np.log(median), np.log(spread) / BOTH_QUANTILES)
     lengths = [max(2, round(np.exp(normal.inv_cdf((n + 0.5) / count)))) for n in range(count)]
     return [int(length) for length in np.random.default_rng(0).permutation(lengths)]
 
@@ -130,11 +130,14 @@ def show(measured: list[dict[str, Any]]) -> None:
     for m in measured:
         whole = next(o for o in measured if o["group_size"] == m["group_size"] and o["method"] == "whole groups")
         seconds, cpu = (statistics.median(m[name]) for name in ("seconds", "cpu_seconds"))
+        name = m["method"] + (" *" if m["chosen"] else "")
         print(
-            f"| {m['group_size']} | {m['method']} | {1 - m['tokens'] / m['padded_tokens']:.0%} | {seconds:.2f} "
+            f"| {m['group_size']} | {name} | {1 - m['tokens'] / m['padded_tokens']:.0%} | {seconds:.2f} "
             f"| {cpu:.2f} | {m['tokens_per_second']:.0f} | {statistics.median(whole['seconds']) / seconds:.2f} "
             f"| {statistics.median(whole['cpu_seconds']) / cpu:.2f} | {m['peak_bytes'] / 1e6:.0f} |"
         )
+
+    print("\n* what the learner chooses where it needs log-probs before it has coefficients")
 
 
 def show_parts(measured: list[dict[str, Any]]) -> None:
@@ -156,6 +159,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=6, help="layers of the random model")
     parser.add_argument("--vocabulary", type=int, default=16384, help="of the random model")
     parser.add_argument("--median", type=float, default=32.0, help="median length of the responses, tokens")
+    parser.add_argument("--spread", type=float, default=10.0, help="their 99th percentile over their 10th")
     parser.add_argument("--group-sizes", type=int, nargs="+", default=[8, 16, 32, 64])
     parser.add_argument("--repeats", type=int, default=3, help="steps of each method at each group size")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
@@ -167,7 +171,7 @@ def main() -> None:
     if options.quick:
         options.median, options.vocabulary, options.group_sizes, options.repeats = 8.0, 2048, [64], 1
     spec = {
-        "lengths": log_normal_lengths(options.median, SEQUENCES),
+        "lengths": log_normal_lengths(options.median, options.spread, SEQUENCES),
         "sequences": SEQUENCES,
         "prompt_tokens": 8,
         **{name: getattr(options, name) for name in ("hidden", "layers", "vocabulary", "dtype", "threads")},

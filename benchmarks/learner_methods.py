@@ -13,7 +13,7 @@ import torch.nn.functional as F  # noqa: TID253
 from pacs.algo import pacs_loss
 from pacs.testing import make_config
 from services.learner.batches import Batch, make_batch, pad
-from services.learner.plans import padded_length, plan_micro_batches
+from services.learner.plans import divide, padded_length
 
 RATE = 1e-6
 
@@ -90,6 +90,7 @@ class WholeGroups:
         return list(np.arange(len(batch)).reshape(-1, batch.group_size))
 
     width = staticmethod(lambda tokens_B: tokens_B)
+    chosen = staticmethod(lambda batch: None)
 
     def _group(self, batch: Batch, rows: np.ndarray) -> torch.Tensor:
         part = pad(batch, rows, 0)
@@ -112,8 +113,7 @@ class Pacs:
     """This project's learner: `LearnerHandler` on a `DeepSpeedEngine`, timed in parts."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        from services.learner import deepspeed_engine
-        from services.learner.handler import LearnerHandler
+        from services.learner import deepspeed_engine, handler
 
         self.config = make_config(
             {
@@ -123,7 +123,7 @@ class Pacs:
                 "rollout.group_size": spec["group_size"],
                 "rollout.max_sequences": 4096,
                 "run.groups_per_step": spec["sequences"] // spec["group_size"],
-                "algorithm.log_ratio": "mean_logprob" if spec["method"] == "pacs, two passes" else "log_ratio",
+                "algorithm.log_ratio": "log_ratio" if spec["method"] == "pacs" else "mean_logprob",
                 "learner.microbatch_tokens": spec["microbatch_tokens"],
                 "learner.threads": spec["threads"],
                 "learner.learning_rate": RATE,
@@ -132,7 +132,10 @@ class Pacs:
         self.clock = Clock()
         self.engine = deepspeed_engine.DeepSpeedEngine.start(self.config)
         self._time_parts(deepspeed_engine)
-        self._handler = LearnerHandler(self.config, self.engine)
+        self._name, self._whole = spec["method"], spec["method"] == "pacs, one pass"
+        self._costs_less = handler.one_pass_costs_less
+        handler.one_pass_costs_less = lambda *_, **__: self._whole  # whether or not it would choose so itself
+        self._handler = handler.LearnerHandler(self.config, self.engine)
 
     def serve(self, server: Server) -> None:
         while server.next_step():
@@ -140,7 +143,18 @@ class Pacs:
             server.done()
 
     def parts(self, batch: Batch) -> list[np.ndarray]:
-        return plan_micro_batches(batch.tokens_B, np.arange(len(batch)), self.config.learner.microbatch_tokens)
+        group_size, max_tokens = batch.group_size if self._whole else 1, self.config.learner.microbatch_tokens
+        (plan,) = divide(batch.tokens_B, np.arange(len(batch)), ranks=1, max_tokens=max_tokens, group_size=group_size)
+        return plan
+
+    def chosen(self, batch: Batch) -> bool | None:
+        """Whether the learner would go this way itself; None where it has no choice."""
+        if self._name == "pacs":
+            return None
+        rows, max_tokens = np.arange(len(batch)), self.config.learner.microbatch_tokens
+        options = {"group_size": batch.group_size, "max_tokens": max_tokens, "ranks": 1}
+        less = self._costs_less(batch.tokens_B, rows, rows, **options, recomputed=False, passes_before=0)
+        return less == self._whole
 
     width = staticmethod(padded_length)
 
@@ -203,6 +217,7 @@ class Trl:
         return [np.arange(len(batch))]  # padded as a whole, and divided afterwards
 
     width = staticmethod(lambda tokens_B: tokens_B)
+    chosen = staticmethod(lambda batch: None)
 
     def serve(self, server: Server) -> None:
         from transformers import TrainerCallback
@@ -243,4 +258,10 @@ def _trl_batch(batch: Batch, device: Any) -> dict[str, torch.Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-METHODS = {"whole groups": WholeGroups, "pacs": Pacs, "pacs, two passes": Pacs, "TRL": Trl}
+METHODS = {
+    "whole groups": WholeGroups,
+    "pacs": Pacs,
+    "pacs, two passes": Pacs,
+    "pacs, one pass": Pacs,
+    "TRL": Trl,
+}

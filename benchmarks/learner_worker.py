@@ -125,7 +125,7 @@ def main(spec: dict[str, Any]) -> None:
     warm = make_groups(spec, [WARM_TOKENS] * spec["sequences"])
     groups = make_groups(spec, spec["lengths"])
     batch, memory = make_batch(groups), Memory()
-    answer(tokens=int(batch.tokens_B.sum()), **padded(batch, method))
+    answer(tokens=int(batch.tokens_B.sum()), **padded(batch, method), chosen=method.chosen(batch))
     method.serve(AskedSteps(method.clock, warm, groups))
     answer(peak_bytes=memory.peak_bytes())
 

@@ -23,6 +23,10 @@ class Computed:
     values: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     entropy_sum: float = 0.0
 
+    def of(self, rows: NDArray[np.int64]) -> SequenceLogprobs:
+        """Log-probs of some rows that were added."""
+        return SequenceLogprobs(tuple(self.tokens[row] for row in rows.tolist()), float("nan"))
+
     def add(
         self, micro_batch: MicroBatch, logp_N: torch.Tensor, entropy_N: torch.Tensor, value_N: torch.Tensor | None
     ) -> None:

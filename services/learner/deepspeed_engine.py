@@ -5,7 +5,7 @@ its share, and rank 0's result is the whole.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,10 +19,10 @@ from pacs.transport.manifest import TensorMeta, plan_buckets
 from services.learner.batches import Batch, MicroBatch, pad, placeholder
 from services.learner.computed import Computed, collect
 from services.learner.deepspeed_setup import initialize
-from services.learner.engine import SequenceLogprobs, StepOutcome
+from services.learner.engine import Coefficients, SequenceLogprobs, StepOutcome
 from services.learner.layout import STATE_TAG, check_layout, layout, write_layout
 from services.learner.lora import keep_frozen_out, published_parameters
-from services.learner.plans import plan_micro_batches, split_rows
+from services.learner.plans import Plan, divide
 from services.learner.policy import ResponseLogprobs, export_policy, load_policy
 from services.learner.reference import ReferenceSnapshot
 from services.learner.value_head import ValueHead
@@ -30,6 +30,8 @@ from services.learner.world import World
 from services.learner.zero import gradient_store
 
 __all__ = ["DeepSpeedEngine"]
+
+_Loss = Callable[[MicroBatch, torch.Tensor, torch.Tensor | None, Computed], torch.Tensor]
 
 CLIP_EPSILON = 1e-6  # torch.nn.utils.clip_grad_norm_'s
 
@@ -48,7 +50,7 @@ class DeepSpeedEngine:
     """
 
     def __init__(self, config: RunConfig, engine: Any, world: World) -> None:
-        self._config = config
+        self.config = config
         self._engine = engine
         self._world = world
         self._gradients = gradient_store(engine)
@@ -98,17 +100,17 @@ class DeepSpeedEngine:
     @property
     def weights_divided(self) -> bool:
         """Whether no rank has whole weights: any pass and any look at them then needs all ranks."""
-        return self._config.learner.zero_stage == 3
+        return self.config.learner.zero_stage == 3
 
-    def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
+    def logprobs(self, batch: Batch, rows: NDArray[np.int64], *, whole_groups: bool = False) -> SequenceLogprobs:
         """Log-probs of some rows' responses, without gradient."""
         computed = Computed(self._has_values)
         self._engine.eval()
-        shares = split_rows(batch.tokens_B, rows, self._world.ranks)
+        plans = self._divide(batch, rows, whole_groups=whole_groups)
         with torch.no_grad():
-            for micro_batch in self._micro_batches(batch, shares, in_step=self.weights_divided, least=0):
+            for micro_batch in self._micro_batches(batch, plans, in_step=self.weights_divided, least=0):
                 computed.add(micro_batch, *self._forward(micro_batch))
-        return collect(self._world, batch, rows, shares, computed)
+        return collect(self._world, batch, rows, _shares(plans), computed)
 
     def take_reference(self) -> None:
         """Make the reference what the policy is now."""
@@ -116,7 +118,9 @@ class DeepSpeedEngine:
             self._reference.take()
         self.at_reference = True
 
-    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+    def reference_logprobs(
+        self, batch: Batch, parts: Sequence[NDArray[np.int64]], *, whole_groups: Sequence[bool]
+    ) -> list[SequenceLogprobs]:
         """Log-probs under the reference of each part's rows.
 
         Raises:
@@ -126,7 +130,9 @@ class DeepSpeedEngine:
         if self._reference is None:
             raise ServiceFailed("a reference is kept only where algorithm.reference is not batch; set it")
         with self._reference.in_place():
-            return [self.logprobs(batch, rows) for rows in parts]
+            return [
+                self.logprobs(batch, rows, whole_groups=whole) for rows, whole in zip(parts, whole_groups, strict=True)
+            ]
 
     def backward(
         self,
@@ -143,31 +149,50 @@ class DeepSpeedEngine:
         """
         if value_coefficient_N is not None and not self._has_values:
             raise ServiceFailed("a value head is kept only where algorithm.name is ppo; set it")
-        self._engine.train()
-        in_step = self._config.learner.zero_stage >= 2  # gradients are reduced in every backward pass
-        shares = split_rows(batch.tokens_B, rows, self._world.ranks)
-        computed = Computed(self._has_values)
-        for micro_batch in self._micro_batches(batch, shares, in_step=in_step, least=1):
-            logp_N, entropy_N, value_N = self._forward(micro_batch)
-            computed.add(micro_batch, logp_N, entropy_N, value_N)
-            places_N = batch.places(micro_batch.rows)
-            loss = self._weighed(logp_N, coefficient_N, places_N)
-            if value_N is not None:  # also without coefficients: the head has a gradient wherever the policy has one
-                loss = loss + self._weighed(value_N, value_coefficient_N, places_N)
-            self._engine.set_gradient_accumulation_boundary(False)
-            self._engine.backward(loss)
-        self._dirty = True
-        return collect(self._world, batch, rows, shares, computed)
 
-    def _weighed(
-        self, output_N: torch.Tensor, coefficient_N: NDArray[np.float64] | None, places_N: NDArray[np.int64]
-    ) -> torch.Tensor:
+        def loss(part: MicroBatch, logp_n: torch.Tensor, value_n: torch.Tensor | None, _: Computed) -> torch.Tensor:
+            places_n = batch.places(part.rows)
+            found = self._weighed(logp_n, coefficient_N[places_n])
+            if value_n is None:
+                return found
+            # Also without coefficients: the head has a gradient wherever the policy has one.
+            return found + self._weighed(
+                value_n, None if value_coefficient_N is None else value_coefficient_N[places_n]
+            )
+
+        return self._accumulate(batch, rows, loss, whole_groups=False)
+
+    def one_pass(self, batch: Batch, rows: NDArray[np.int64], coefficients: Coefficients) -> SequenceLogprobs:
+        """Accumulate the gradient of Σ coefficient · logp of whole groups, each coefficient made of these log-probs."""
+
+        def loss(part: MicroBatch, logp_n: torch.Tensor, _: torch.Tensor | None, computed: Computed) -> torch.Tensor:
+            return self._weighed(logp_n, coefficients(part.rows, computed.of(part.rows)) if len(part.rows) else None)
+
+        return self._accumulate(batch, rows, loss, whole_groups=True)
+
+    def _accumulate(
+        self, batch: Batch, rows: NDArray[np.int64], loss: _Loss, *, whole_groups: bool
+    ) -> SequenceLogprobs:
+        """Forward, loss and backward of every micro-batch; the log-probs that came of it."""
+        self._engine.train()
+        in_step = self.config.learner.zero_stage >= 2  # gradients are reduced in every backward pass
+        plans = self._divide(batch, rows, whole_groups=whole_groups)
+        computed = Computed(self._has_values)
+        for micro_batch in self._micro_batches(batch, plans, in_step=in_step, least=1):
+            logp_n, entropy_n, value_n = self._forward(micro_batch)
+            computed.add(micro_batch, logp_n, entropy_n, value_n)
+            self._engine.set_gradient_accumulation_boundary(False)
+            self._engine.backward(loss(micro_batch, logp_n, value_n, computed))
+        self._dirty = True
+        return collect(self._world, batch, rows, _shares(plans), computed)
+
+    def _weighed(self, output_n: torch.Tensor, coefficient_n: NDArray[np.float64] | None) -> torch.Tensor:
         """Σ coefficient · output; 0, with a gradient of 0, without coefficients or for a placeholder."""
-        if coefficient_N is None or not len(places_N):
-            return (output_N * 0.0).sum()
+        if coefficient_n is None or not len(coefficient_n):
+            return (output_n * 0.0).sum()
         # DeepSpeed averages over the ranks; the loss is normalised by the step's own count already.
-        weight_N = torch.as_tensor(coefficient_N[places_N] * self._world.ranks, device=output_N.device)
-        return (output_N * weight_N.to(output_N.dtype)).sum()
+        weight_n = torch.as_tensor(coefficient_n * self._world.ranks, device=output_n.device)
+        return (output_n * weight_n.to(output_n.dtype)).sum()
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient, unless it is not finite."""
@@ -223,7 +248,7 @@ class DeepSpeedEngine:
 
     def portions(self) -> list[list[str]]:
         """Names of the tensors to gather at a time: as many as a publication sends at a time."""
-        buckets = plan_buckets(self.manifest(), self._config.publication.bucket_bytes)
+        buckets = plan_buckets(self.manifest(), self.config.publication.bucket_bytes)
         return [[tensor.name for tensor in bucket.tensors] for bucket in buckets]
 
     def whole_tensors(self, names: Sequence[str]) -> list[tuple[str, torch.Tensor]]:
@@ -252,7 +277,7 @@ class DeepSpeedEngine:
         if self._reference is not None:
             self._reference.save(directory)
         if self._world.rank == 0:
-            write_layout(self._config, directory)
+            write_layout(self.config, directory)
         self._world.barrier()
 
     def load(self, directory: Path) -> None:
@@ -272,12 +297,12 @@ class DeepSpeedEngine:
 
     def write_export(self, directory: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Write an export from whole tensors; rank 0 alone, with room for the model in its memory."""
-        export_policy(self._policy, self._config.model, directory, tensors)
+        export_policy(self._policy, self.config.model, directory, tensors)
 
     def describe(self) -> Mapping[str, Any]:
         """Parameters, dtype, device and how they are divided."""
         parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self._policy.parameters())
-        return {"parameters": parameters, "device": str(self._engine.device), **layout(self._config)}
+        return {"parameters": parameters, "device": str(self._engine.device), **layout(self.config)}
 
     def close(self) -> None:
         """Let go of the other ranks and of DeepSpeed's memory."""
@@ -285,14 +310,20 @@ class DeepSpeedEngine:
 
     def check_layout(self, directory: Path) -> None:
         """Whether these ranks can continue from what `save` wrote; raises as `layout.check_layout`."""
-        check_layout(self._config, directory)
+        check_layout(self.config, directory)
 
-    def _micro_batches(
-        self, batch: Batch, shares: Sequence[NDArray[np.int64]], *, in_step: bool, least: int
-    ) -> Iterator[MicroBatch]:
+    def _divide(self, batch: Batch, rows: NDArray[np.int64], *, whole_groups: bool) -> list[Plan]:
+        """Every rank's micro-batches."""
+        return divide(
+            batch.tokens_B,
+            rows,
+            ranks=self._world.ranks,
+            max_tokens=self.config.learner.microbatch_tokens,
+            group_size=batch.group_size if whole_groups else 1,
+        )
+
+    def _micro_batches(self, batch: Batch, plans: Sequence[Plan], *, in_step: bool, least: int) -> Iterator[MicroBatch]:
         """This rank's micro-batches, and placeholders until it has `least`, or as many as any rank if `in_step`."""
-        limit = self._config.learner.microbatch_tokens
-        plans = [plan_micro_batches(batch.tokens_B, share, limit) for share in shares]
         mine = plans[self._world.rank]
         passes = max(least, *map(len, plans)) if in_step else max(least, len(mine))
         for part in mine:
@@ -317,18 +348,24 @@ class DeepSpeedEngine:
         return self._world.total(norm**2) ** 0.5 if self._gradients.partitioned else self._world.of_first(norm)
 
     def _clip(self, norm: float) -> None:
-        limit = self._config.learner.max_grad_norm
+        limit = self.config.learner.max_grad_norm
         if limit and norm + CLIP_EPSILON > limit:
             torch._foreach_mul_(self._gradients.parts(), limit / (norm + CLIP_EPSILON))
 
     def _set_learning_rate(self) -> float:
-        settings = self._config.learner
+        settings = self.config.learner
         warm = min(1.0, (self._schedule_steps + 1) / settings.warmup_steps) if settings.warmup_steps else 1.0
         policy, *value_head = self._engine.optimizer.param_groups
         policy["lr"] = settings.learning_rate * warm
         for group in value_head:
-            group["lr"] = settings.learning_rate * warm * self._config.algorithm.value_learning_rate_factor
+            group["lr"] = settings.learning_rate * warm * self.config.algorithm.value_learning_rate_factor
         return settings.learning_rate * warm
+
+
+def _shares(plans: Sequence[Plan]) -> list[NDArray[np.int64]]:
+    """Each rank's rows."""
+    nothing = np.zeros(0, dtype=np.int64)
+    return [np.concatenate([nothing, *plan]) for plan in plans]
 
 
 def _reference(config: RunConfig, policy: Any, world: World) -> ReferenceSnapshot | None:

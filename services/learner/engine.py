@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pacs.transport.manifest import TensorMeta
 from services.learner.batches import Batch
 
-__all__ = ["SequenceLogprobs", "StepOutcome", "TrainingEngine"]
+__all__ = ["Coefficients", "SequenceLogprobs", "StepOutcome", "TrainingEngine"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class SequenceLogprobs:
         """Before all response tokens, one response after the other."""
         return np.concatenate([np.zeros(0), *self.values_B])
 
+    def of(self, places: NDArray[np.int64]) -> "SequenceLogprobs":
+        """Those of some responses, by their places here."""
+        values_B = tuple(self.values_B[place] for place in places) if self.values_B else ()
+        return SequenceLogprobs(tuple(self.tokens_B[place] for place in places), self.entropy, values_B)
+
     @classmethod
     def zeros(cls, tokens_B: NDArray[np.int64]) -> "SequenceLogprobs":
         """In place of log-probs that only differences are taken of, and those are 0."""
@@ -65,6 +70,16 @@ class StepOutcome:
     learning_rate: float
 
 
+class Coefficients(Protocol):
+    """∂L/∂logp of whole groups of an optimizer step, from their log-probs alone: what one pass asks for."""
+
+    def __call__(self, rows: NDArray[np.int64], policy: SequenceLogprobs) -> NDArray[np.float64]:
+        """Of each response token of `rows`, whole groups, one response after the other."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What another process makes the same coefficients from."""
+
+
 class TrainingEngine(Protocol):
     """Holds the policy and its optimizer."""
 
@@ -72,8 +87,11 @@ class TrainingEngine(Protocol):
     def backend(self) -> str:
         """How weights travel from where this engine keeps them: gloo from CPU, nccl from CUDA."""
 
-    def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
-        """Log-probs of some rows' responses, without gradient; in the order of `rows`."""
+    def logprobs(self, batch: Batch, rows: NDArray[np.int64], *, whole_groups: bool = False) -> SequenceLogprobs:
+        """Log-probs of some rows' responses, without gradient; in the order of `rows`.
+
+        `whole_groups`: packed as `one_pass` packs them.
+        """
 
     def backward(
         self,
@@ -86,6 +104,12 @@ class TrainingEngine(Protocol):
 
         With value coefficients, Σ value_coefficient · value is added. Both arrays have all response tokens of the
         batch, row after row; `batch.places(rows)` finds those of some.
+        """
+
+    def one_pass(self, batch: Batch, rows: NDArray[np.int64], coefficients: Coefficients) -> SequenceLogprobs:
+        """Accumulate the gradient of Σ coefficient · logp of whole groups; returns their log-probs.
+
+        The coefficients are those of the same pass's log-probs; one that is not finite makes the gradient so.
         """
 
     def step(self) -> StepOutcome:
@@ -107,7 +131,9 @@ class TrainingEngine(Protocol):
     def take_reference(self) -> None:
         """Make the reference what the policy is now, π_ref := π_θ."""
 
-    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+    def reference_logprobs(
+        self, batch: Batch, parts: Sequence[NDArray[np.int64]], *, whole_groups: Sequence[bool]
+    ) -> list[SequenceLogprobs]:
         """Log-probs under the reference of each part's rows, each packed as `logprobs` packs them."""
 
     def manifest(self) -> list[TensorMeta]:

@@ -2,7 +2,8 @@
 
 Two passes (docs/algorithm.md): log-probs without gradient give each token's coefficient c = ∂L/∂logp; the gradient is
 then that of Σ c·logp in any micro-batches. The first pass is left out where only differences of log-probs enter the
-coefficients and all of them are 0: in the first optimizer step after the reference was taken.
+coefficients and all of them are 0: in the first optimizer step after the reference was taken. Elsewhere whole groups
+may take forward, coefficients and backward in one pass; each optimizer step goes the way that costs less.
 """
 
 import time
@@ -29,6 +30,8 @@ from services.learner.figures import (
 )
 from services.learner.noise import NoiseFloor
 from services.learner.objective import make_objective
+from services.learner.one_pass import GroupCoefficients
+from services.learner.plans import one_pass_costs_less
 from services.learner.step_signal import Signal, StepLogprobs
 
 if TYPE_CHECKING:
@@ -38,10 +41,19 @@ __all__ = ["LearnerHandler"]
 
 
 @dataclass(frozen=True)
+class _Way:
+    """How an optimizer step comes to its coefficients: in one pass or two, with a pass at the batch's start or not."""
+
+    one_pass: bool
+    reads_old: bool
+
+
+@dataclass(frozen=True)
 class _Minibatch:
     """An optimizer step's rows, and what is known of them before the first step of the batch; None: not needed."""
 
     rows: NDArray[np.int64]
+    one_pass: bool
     old: SequenceLogprobs | None
     reference: SequenceLogprobs | None
 
@@ -91,7 +103,7 @@ class LearnerHandler:
         noise_floor = self._noise.measured_once(batch)
         selection = self._objective.select(batch)
         progress = _Progress()
-        minibatches = self._before_the_first_step(batch, progress)
+        minibatches = self._before_the_first_step(batch, selection, progress)
         passed = time.monotonic()
         for minibatch in minibatches:
             self._optimizer_step(batch, selection, minibatch, progress)
@@ -109,27 +121,51 @@ class LearnerHandler:
             "skipped": not any(o.applied for o in progress.outcomes),
             "logprob_gap_max": gap_to_engine(groups, progress.at_start, policy_version),
             "noise_floor": noise_floor,
+            "one_pass_share": float(np.mean([minibatch.one_pass for minibatch in minibatches])),
             "seconds": {"logprobs": passed - started, "update": time.monotonic() - passed},
         }
 
-    def _before_the_first_step(self, batch: Batch, progress: _Progress) -> list[_Minibatch]:
+    def _before_the_first_step(self, batch: Batch, selection: "Selection", progress: _Progress) -> list[_Minibatch]:
         """The optimizer steps, with the log-probs that can only be computed now."""
         parts = self._minibatches(batch)
         fresh = not self._snapshot or self._engine.at_reference
-        old = [self._old(batch, rows, fresh=fresh, first=n == 0) for n, rows in enumerate(parts)]
+        ways = [self._way(batch, selection, rows, fresh=fresh, first=n == 0) for n, rows in enumerate(parts)]
+        old = [
+            self._engine.logprobs(batch, rows, whole_groups=way.one_pass) if way.reads_old else None
+            for rows, way in zip(parts, ways, strict=True)
+        ]
         progress.start_values_B = tuple(values for known in old if known is not None for values in known.values_B)
-        reference = old if fresh else self._engine.reference_logprobs(batch, parts)
+        one_pass = [way.one_pass for way in ways]
+        reference = old if fresh else self._engine.reference_logprobs(batch, parts, whole_groups=one_pass)
         progress.at_start += [(rows, known) for rows, known in zip(parts, old, strict=True) if known is not None]
-        return [_Minibatch(*of_part) for of_part in zip(parts, old, reference, strict=True)]
+        return [_Minibatch(*of_part) for of_part in zip(parts, one_pass, old, reference, strict=True)]
 
-    def _old(self, batch: Batch, rows: NDArray[np.int64], *, fresh: bool, first: bool) -> SequenceLogprobs | None:
-        """Log-probs of the batch's start; None where nothing will read them."""
+    def _way(self, batch: Batch, selection: "Selection", rows: NDArray[np.int64], *, fresh: bool, first: bool) -> _Way:
+        """How an optimizer step will come to its coefficients; `fresh`: the reference is the policy of the start."""
         objective = self._objective
         if first:
-            needed = objective.reads_start or not fresh
-        else:
-            needed = objective.reads_old or (fresh and objective.has_reference)
-        return self._engine.logprobs(batch, rows) if needed else None
+            if fresh and not objective.reads_start:
+                return _Way(one_pass=False, reads_old=False)  # from labels alone
+            one_pass = self._one_pass_costs_less(batch, selection, rows, passes_before=int(not fresh))
+            return _Way(one_pass, reads_old=not one_pass)
+        reads_old = objective.reads_old or (fresh and objective.has_reference)
+        one_pass = self._one_pass_costs_less(batch, selection, rows, passes_before=reads_old + (not fresh))
+        return _Way(one_pass, reads_old)
+
+    def _one_pass_costs_less(
+        self, batch: Batch, selection: "Selection", rows: NDArray[np.int64], *, passes_before: int
+    ) -> bool:
+        settings = self._config.learner
+        return self._objective.by_group and one_pass_costs_less(
+            batch.tokens_B,
+            rows,
+            rows[self._objective.teaching(batch, selection)[rows]],
+            group_size=batch.group_size,
+            ranks=settings.ranks,
+            max_tokens=settings.microbatch_tokens,
+            recomputed=settings.gradient_checkpointing,
+            passes_before=passes_before,
+        )
 
     def _minibatches(self, batch: Batch) -> list[NDArray[np.int64]]:
         """Rows of each optimizer step: whole groups, so that every group's scores come from one policy."""
@@ -139,17 +175,20 @@ class LearnerHandler:
 
     def _optimizer_step(self, batch: Batch, selection: "Selection", minibatch: _Minibatch, progress: _Progress) -> None:
         rows = minibatch.rows
-        logprobs = self._logprobs(batch, minibatch, progress)
+        take_logprobs = self._logprobs_of_one_pass if minibatch.one_pass else self._logprobs
+        logprobs = take_logprobs(batch, selection, minibatch, progress)
         signal = self._objective(logprobs, batch, selection, rows)
         progress.signals.append(signal)
         progress.log_ratios.append(logprobs.log_ratio_b)
-        if not all(np.isfinite(of_outputs).all() for of_outputs in signal.coefficients):
-            self._engine.discard_gradient()
-            progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=0.0))
-            return
         row_n = np.repeat(rows, batch.response_tokens_B[rows])
         contributing = np.unique(row_n[np.any(signal.coefficients, axis=0)])
-        if len(contributing):
+        finite = all(np.isfinite(of_outputs).all() for of_outputs in signal.coefficients)
+        if not finite or (minibatch.one_pass and not len(contributing)):
+            self._engine.discard_gradient()
+        if not finite:
+            progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=0.0))
+            return
+        if len(contributing) and not minibatch.one_pass:
             computed = self._engine.backward(batch, contributing, *_of_batch(batch, rows, signal))
             if minibatch.old is None and not progress.moved:
                 progress.at_start.append((contributing, computed))
@@ -157,7 +196,21 @@ class LearnerHandler:
         progress.outcomes.append(outcome)
         progress.moved |= bool(len(contributing)) and outcome.applied
 
-    def _logprobs(self, batch: Batch, minibatch: _Minibatch, progress: _Progress) -> StepLogprobs:
+    def _logprobs_of_one_pass(
+        self, batch: Batch, selection: "Selection", minibatch: _Minibatch, progress: _Progress
+    ) -> StepLogprobs:
+        """Those of the pass that accumulates the gradient."""
+        rows, old, reference = minibatch.rows, minibatch.old, minibatch.reference
+        coefficients = GroupCoefficients(self._objective, batch, selection, rows, old, reference)
+        policy = self._engine.one_pass(batch, rows, coefficients)
+        if old is None and not progress.moved:
+            progress.at_start.append((rows, policy))
+        return StepLogprobs(policy, old or policy, reference or old or policy)
+
+    def _logprobs(
+        self, batch: Batch, selection: "Selection", minibatch: _Minibatch, progress: _Progress
+    ) -> StepLogprobs:
+        """Those of a pass without gradient, if one is needed."""
         if minibatch.old is None and not progress.outcomes:  # all differences are 0, whatever the log-probs are
             policy = SequenceLogprobs.zeros(batch.response_tokens_B[minibatch.rows])
         elif minibatch.old is not None and not progress.moved:

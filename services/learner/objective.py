@@ -20,6 +20,8 @@ from services.learner.step_signal import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from pacs.algo import Selection
 
 __all__ = ["Objective", "make_objective"]
@@ -35,15 +37,20 @@ class Objective(Protocol):
         reads_start: even there it needs log-probs, not only their differences.
         reads_old: needs log-probs of the batch's start where the policy has moved since, or is not the reference.
         has_reference: needs log-probs of a reference.
+        by_group: a group's coefficients follow from its own log-probs, so that whole groups may take one pass.
 
     """
 
     reads_start: bool
     reads_old: bool
     has_reference: bool
+    by_group: bool
 
     def select(self, batch: Batch) -> "Selection":
         """Decide which sequences take part, and under which label; from labels alone."""
+
+    def teaching(self, batch: Batch, selection: "Selection") -> NDArray[np.bool_]:
+        """Tell which sequences of the batch may have a coefficient; from labels alone."""
 
     def __call__(
         self,
@@ -51,14 +58,17 @@ class Objective(Protocol):
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
+        *,
+        step_rows: NDArray[np.int64] | None = None,
     ) -> Signal:
-        """Compute the step's signal.
+        """Compute the signal of a step, or of a share of it.
 
         Args:
-            logprobs: of the step's responses.
+            logprobs: of the responses of `rows`.
             batch: the whole batch.
             selection: of the whole batch, from `select`.
-            rows: the step's rows of the batch, whole groups.
+            rows: of the batch, whole groups.
+            step_rows: the step's, by whose number sums are divided; None: `rows`.
 
         """
 
@@ -75,6 +85,8 @@ def make_objective(config: RunConfig) -> Objective:
 class _Pacs:
     """The classifier."""
 
+    by_group = True
+
     def __init__(self, algorithm: AlgorithmSection) -> None:
         self._algorithm = algorithm
         self.has_reference = algorithm.log_ratio == "log_ratio"
@@ -84,18 +96,24 @@ class _Pacs:
     def select(self, batch: Batch) -> "Selection":
         return select_sequences(batch, self._algorithm, dropped_labels_count=False)
 
+    def teaching(self, batch: Batch, selection: "Selection") -> NDArray[np.bool_]:
+        return selection.trained_B.numpy()
+
     def __call__(
         self,
         logprobs: StepLogprobs,
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
+        *,
+        step_rows: NDArray[np.int64] | None = None,
     ) -> Signal:
         import torch
 
         from pacs.algo import coefficients, pacs_loss
 
         settings, length_b = self._algorithm, batch.response_tokens_B[rows]
+        counted_b = selection.trained_B[rows if step_rows is None else step_rows]
         tensors = (
             torch.from_numpy(logprobs.policy_b.sum_B),
             torch.from_numpy(logprobs.reference_b.sum_B) if self.has_reference else None,
@@ -109,7 +127,7 @@ class _Pacs:
             "class_weight": settings.class_weight,
             "label_smoothing": settings.label_smoothing,
             "length_B": torch.from_numpy(length_b),
-            "count": max(1, int(selection.trained_B[rows].sum())),
+            "count": max(1, int(counted_b.sum())),
         }
         loss = pacs_loss(*tensors, **options)
         coefficient_b = coefficients(*tensors, **options, gradient=settings.gradient).numpy()
@@ -129,6 +147,7 @@ class _PolicyGradient:
 
     has_reference = False
     reads_old = True
+    by_group = True
 
     def __init__(self, algorithm: AlgorithmSection, max_response_tokens: int) -> None:
         self._algorithm = algorithm
@@ -138,12 +157,26 @@ class _PolicyGradient:
     def select(self, batch: Batch) -> "Selection":
         return select_sequences(batch, self._algorithm, dropped_labels_count=True)
 
+    def teaching(self, batch: Batch, selection: "Selection") -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = self._advantage_B(batch, selection).numpy() != 0
+        return found
+
+    def _advantage_B(self, batch: Batch, selection: "Selection") -> "Tensor":
+        from pacs.algo import BASELINES
+
+        advantage_PG = BASELINES[self._algorithm.name].advantage(
+            selection.label_B.double().view(-1, batch.group_size), selection.judged_B.view(-1, batch.group_size)
+        )
+        return advantage_PG.flatten().masked_fill(~selection.trained_B, 0.0)
+
     def __call__(
         self,
         logprobs: StepLogprobs,
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
+        *,
+        step_rows: NDArray[np.int64] | None = None,
     ) -> Signal:
         import torch
 
@@ -151,15 +184,13 @@ class _PolicyGradient:
 
         settings, baseline = self._algorithm, BASELINES[self._algorithm.name]
         length_b, engine_b = batch.response_tokens_B[rows], engine_logprobs(batch, rows)
-        advantage_PG = baseline.advantage(
-            selection.label_B.double().view(-1, batch.group_size), selection.judged_B.view(-1, batch.group_size)
-        )
-        trained_b = selection.trained_B[rows]
+        counted = rows if step_rows is None else step_rows
+        counted = counted[selection.trained_B.numpy()[counted]]
         step = Step(
-            advantage_B=advantage_PG.flatten().masked_fill(~selection.trained_B, 0.0)[rows],
+            advantage_B=self._advantage_B(batch, selection)[rows],
             length_B=torch.from_numpy(length_b),
-            completions=max(1, int(trained_b.sum())),
-            tokens=max(1, int(length_b[trained_b.numpy()].sum())),
+            completions=max(1, len(counted)),
+            tokens=max(1, int(batch.response_tokens_B[counted].sum())),
             max_response_tokens=self._max_response_tokens,
             clip_low=settings.clip_low,
             clip_high=settings.clip_high,

@@ -45,6 +45,7 @@ class Ppo:
     has_reference = False
     reads_old = True
     reads_start = True  # values of states, of which differences are not enough
+    by_group = False  # advantages are whitened over the batch, and values have coefficients of their own
 
     def __init__(self, algorithm: AlgorithmSection) -> None:
         self._algorithm = algorithm
@@ -53,14 +54,21 @@ class Ppo:
         """Decide which sequences take part, and under which label."""
         return select_sequences(batch, self._algorithm, dropped_labels_count=True)
 
+    def teaching(self, batch: Batch, selection: "Selection") -> NDArray[np.bool_]:
+        """Tell which sequences may have a coefficient."""
+        return selection.trained_B.numpy()
+
     def __call__(
         self,
         logprobs: StepLogprobs,
         batch: Batch,
         selection: "Selection",
         rows: NDArray[np.int64],
+        *,
+        step_rows: NDArray[np.int64] | None = None,
     ) -> Signal:
-        """Compute the step's signal."""
+        """Compute the step's signal; not of a share of it."""
+        assert step_rows is None, "PPO has no shares of a step"
         import torch
 
         from pacs.algo import clipped_surrogate, clipped_value_loss, differentiate

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from pacs.errors import DeadlineExceeded, ServiceFailed
 from pacs.transport.manifest import TensorMeta
 from services.learner.batches import Batch
-from services.learner.engine import SequenceLogprobs, StepOutcome
+from services.learner.engine import Coefficients, SequenceLogprobs, StepOutcome
+from services.learner.one_pass import GroupCoefficients
 from services.learner.orders import Order, batch_of, batch_order
 
 if TYPE_CHECKING:
@@ -56,10 +57,11 @@ class RankedEngine:
         """How weights travel: gloo from CPU, nccl from CUDA."""
         return self._engine.backend
 
-    def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
+    def logprobs(self, batch: Batch, rows: NDArray[np.int64], *, whole_groups: bool = False) -> SequenceLogprobs:
         """Log-probs of some rows' responses, each rank computing some of them."""
         self._agree_on(batch)
-        return self._together(Order("logprobs", arrays={"rows": rows}), lambda: self._engine.logprobs(batch, rows))
+        order = Order("logprobs", {"whole_groups": whole_groups}, {"rows": rows})
+        return self._together(order, lambda: self._engine.logprobs(batch, rows, whole_groups=whole_groups))
 
     def backward(
         self,
@@ -75,6 +77,12 @@ class RankedEngine:
             arrays["value_coefficient_N"] = value_coefficient_N
         order = Order("backward", arrays=arrays)
         return self._together(order, lambda: self._engine.backward(batch, **arrays))
+
+    def one_pass(self, batch: Batch, rows: NDArray[np.int64], coefficients: Coefficients) -> SequenceLogprobs:
+        """Accumulate the gradient of whole groups, each rank making its own groups' coefficients."""
+        self._agree_on(batch)
+        order = Order("one_pass", arrays={"rows": rows, **coefficients.arrays()})
+        return self._together(order, lambda: self._engine.one_pass(batch, rows, coefficients))
 
     def step(self) -> StepOutcome:
         """Apply the accumulated gradient on all ranks, or on none."""
@@ -98,12 +106,14 @@ class RankedEngine:
         """Make the reference what the policy is now, each rank keeping its share."""
         self._together(Order("take_reference"), self._engine.take_reference)
 
-    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+    def reference_logprobs(
+        self, batch: Batch, parts: Sequence[NDArray[np.int64]], *, whole_groups: Sequence[bool]
+    ) -> list[SequenceLogprobs]:
         """Log-probs under the reference of each part's rows."""
         self._agree_on(batch)
         arrays = {str(number): rows for number, rows in enumerate(parts)}
-        order = Order("reference_logprobs", arrays=arrays)
-        return self._together(order, lambda: self._engine.reference_logprobs(batch, parts))
+        order = Order("reference_logprobs", {"whole_groups": list(whole_groups)}, arrays)
+        return self._together(order, lambda: self._engine.reference_logprobs(batch, parts, whole_groups=whole_groups))
 
     def probe(self, token_ids: NDArray[np.int32]) -> NDArray[np.float32]:
         """Log-probs at temperature 1 of tokens 1…T-1."""
@@ -182,13 +192,18 @@ def follow(engine: "DeepSpeedEngine", channel: "OrderChannel") -> None:
 
 
 _ACTIONS: Mapping[str, "Callable[[DeepSpeedEngine, Any, Order], object]"] = {
-    "logprobs": lambda engine, batch, order: engine.logprobs(batch, order.arrays["rows"]),
+    "logprobs": lambda engine, batch, order: engine.logprobs(batch, order.arrays["rows"], **order.arguments),
     "backward": lambda engine, batch, order: engine.backward(batch, **order.arrays),
+    "one_pass": lambda engine, batch, order: engine.one_pass(
+        batch, order.arrays["rows"], GroupCoefficients.of_arrays(engine.config, batch, order.arrays)
+    ),
     "step": lambda engine, _, order: engine.step(),
     "discard_gradient": lambda engine, _, order: engine.discard_gradient(),
     "reset_optimizer": lambda engine, _, order: engine.reset_optimizer(**order.arguments),
     "take_reference": lambda engine, _, order: engine.take_reference(),
-    "reference_logprobs": lambda engine, batch, order: engine.reference_logprobs(batch, list(order.arrays.values())),
+    "reference_logprobs": lambda engine, batch, order: engine.reference_logprobs(
+        batch, list(order.arrays.values()), **order.arguments
+    ),
     "probe": lambda engine, _, order: engine.probe(**order.arrays),
     "whole_tensors": lambda engine, _, order: engine.whole_tensors(**order.arguments),
     "save": lambda engine, _, order: engine.save(Path(order.arguments["directory"])),

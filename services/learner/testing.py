@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pacs.transport.manifest import TensorMeta
 from services.learner.batches import Batch
-from services.learner.engine import SequenceLogprobs, StepOutcome
+from services.learner.engine import Coefficients, SequenceLogprobs, StepOutcome
 
 __all__ = ["FakeTrainingEngine"]
 
@@ -48,9 +48,9 @@ class FakeTrainingEngine:
         shifted = self.logits - self.logits.max()
         return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
-    def logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
+    def logprobs(self, batch: Batch, rows: NDArray[np.int64], *, whole_groups: bool = False) -> SequenceLogprobs:
         """Log-probs of the responses; NaN for the rows in `poison_rows`."""
-        self.calls.append(f"logprobs {len(rows)}")
+        self.calls.append(f"logprobs {len(rows)}{' in groups' * whole_groups}")
         return self._logprobs(batch, rows)
 
     def _logprobs(self, batch: Batch, rows: NDArray[np.int64]) -> SequenceLogprobs:
@@ -71,6 +71,23 @@ class FakeTrainingEngine:
     ) -> SequenceLogprobs:
         """Add the gradient of Σ coefficient · logp + Σ value_coefficient · value."""
         self.calls.append(f"backward {rows.tolist()}")
+        return self._backward(batch, rows, coefficient_N, value_coefficient_N)
+
+    def one_pass(self, batch: Batch, rows: NDArray[np.int64], coefficients: Coefficients) -> SequenceLogprobs:
+        """Add that of Σ coefficient · logp, one group after the other."""
+        self.calls.append(f"one pass {rows.tolist()}")
+        coefficient_N = np.zeros(int(batch.response_tokens_B.sum()))
+        for group in rows.reshape(-1, batch.group_size):
+            coefficient_N[batch.places(group)] = coefficients(group, self._logprobs(batch, group))
+        return self._backward(batch, rows, coefficient_N, None)
+
+    def _backward(
+        self,
+        batch: Batch,
+        rows: NDArray[np.int64],
+        coefficient_N: NDArray[np.float64],
+        value_coefficient_N: NDArray[np.float64] | None,
+    ) -> SequenceLogprobs:
         probabilities = np.exp(self._log_softmax)
         for row in rows:
             weights = coefficient_N[batch.places(np.array([row]))]
@@ -118,9 +135,12 @@ class FakeTrainingEngine:
         self._reference = self.logits.copy()
         self.at_reference = True
 
-    def reference_logprobs(self, batch: Batch, parts: Sequence[NDArray[np.int64]]) -> list[SequenceLogprobs]:
+    def reference_logprobs(
+        self, batch: Batch, parts: Sequence[NDArray[np.int64]], *, whole_groups: Sequence[bool]
+    ) -> list[SequenceLogprobs]:
         """Log-probs under the logits that were kept."""
-        self.calls.append(f"reference logprobs {[len(rows) for rows in parts]}")
+        in_groups = f" in groups {[n for n, whole in enumerate(whole_groups) if whole]}" if any(whole_groups) else ""
+        self.calls.append(f"reference logprobs {[len(rows) for rows in parts]}{in_groups}")
         policy, self.logits = self.logits, self._reference
         logprobs = [self._logprobs(batch, rows) for rows in parts]
         self.logits = policy

@@ -1,4 +1,4 @@
-"""The two-pass gradient on a world's ranks against that of whole groups in one pass; `ranks_worker.py` runs it."""
+"""The learner's gradient on a world's ranks against that of whole groups by autograd; `ranks_worker.py` runs it."""
 
 import numpy as np
 import torch  # noqa: TID253  # it is all about tensors
@@ -7,9 +7,12 @@ from safetensors.torch import load_file
 from whole_groups import relative_error
 
 from pacs.algo import coefficients, token_logprobs
-from pacs.testing import make_labeled_group
+from pacs.testing import make_config, make_labeled_group
 from services.learner import policy
 from services.learner.batches import make_batch
+from services.learner.engine import SequenceLogprobs
+from services.learner.objective import make_objective
+from services.learner.one_pass import GroupCoefficients
 
 STILL = 1e-38  # a learning rate with which no weight changes by a bit: every batch sees the same policy
 
@@ -56,7 +59,7 @@ def _widened_logprobs(hidden_TD, weight_VD, *rest, **options):
     return token_logprobs(hidden_TD, weight_VD.to(hidden_TD.dtype), *rest, **options)
 
 
-def _watch(local, seen, float32_steps):
+def _watch(local, seen, cases):
     """Keep what every rank back-propagates, and the whole gradient when it is used; go on in float64 after some steps.
 
     Every rank counts its steps, so that all of them change over between the same two.
@@ -75,7 +78,7 @@ def _watch(local, seen, float32_steps):
         found = {name: safe_get_full_grad(p) for name, p in local._policy.named_parameters()}  # collective
         seen["gradient"] = {name: gradient.detach().clone() for name, gradient in found.items()}
         seen["steps"] = seen.get("steps", 0) + 1
-        if seen["steps"] == float32_steps:
+        if seen["steps"] == 2 * cases:  # the case's two passes and its one
             _compute_in_float64(local)
 
     local._forward, local._clip = watched_forward, watched_clip
@@ -84,15 +87,34 @@ def _watch(local, seen, float32_steps):
 def _compare(engine, case, seen):
     batch = read_batch(case)
     ref_logp_B = torch.tensor(case["ref_logp"], dtype=torch.float64)
-    logp_B = torch.from_numpy(engine.logprobs(batch, np.arange(len(ref_logp_B))).sum_B)
+    rows = np.arange(len(ref_logp_B))
+    logp_B = torch.from_numpy(engine.logprobs(batch, rows).sum_B)
     label_B, valid_B = torch.from_numpy(batch.label_B), torch.from_numpy(batch.valid_B)
     count = int(valid_B.sum())
     coefficient_B = coefficients(logp_B, ref_logp_B, label_B, valid_B, group_size=batch.group_size, count=count).numpy()
     seen["micro_batches"] = []
     engine.backward(batch, np.flatnonzero(coefficient_B), np.repeat(coefficient_B, batch.response_tokens_B))
+    two_passes = {**_errors(engine, case, seen), "micro_batches": seen["micro_batches"]}
+    seen["micro_batches"] = []
+    computed = engine.one_pass(batch, rows, _group_coefficients(batch, rows, case["ref_logp"]))
+    off_B = np.abs(computed.sum_B - logp_B.numpy())
+    one_pass = {**_errors(engine, case, seen), "micro_batches": seen["micro_batches"], "off_logp": off_B.max()}
+    return {"two_passes": two_passes, "one_pass": one_pass}
+
+
+def _errors(engine, case, seen):
     assert engine.step().applied
     return {
         "error": relative_error(seen["gradient"], load_file(case["gradient"])),
         "off_single_pass": relative_error(seen["gradient"], load_file(case["single_pass"])),
-        "micro_batches": seen["micro_batches"],
     }
+
+
+def _group_coefficients(batch, rows, ref_logp):
+    """Against a reference that gives each response its sum with the first token, exactly."""
+    objective = make_objective(make_config())
+    tokens = [np.zeros(int(length)) for length in batch.response_tokens_B]
+    for of_tokens, of_response in zip(tokens, ref_logp, strict=True):
+        of_tokens[0] = of_response
+    reference = SequenceLogprobs(tuple(tokens), 0.0)
+    return GroupCoefficients(objective, batch, objective.select(batch), rows, None, reference)

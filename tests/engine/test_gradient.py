@@ -74,9 +74,7 @@ def _make_case(policy, root, size, groups):
     with torch.no_grad():
         ref_logp_B = torch.cat([response_logprobs(reference, batch, rows) for rows in group_rows(batch)])
     true, _, score_B = whole_group_gradient(load_policy(policy, torch.float64), batch, ref_logp_B)
-    single, *_ = whole_group_gradient(
-        load_policy(policy, torch.float32), batch, ref_logp_B, chunked_response_logprobs
-    )
+    single, *_ = whole_group_gradient(load_policy(policy, torch.float32), batch, ref_logp_B, chunked_response_logprobs)
     save_file(true, case["gradient"])
     save_file(single, case["single_pass"])
     return {
@@ -116,7 +114,7 @@ def _sample(policy, size, groups):
 
 @pytest.fixture(scope="module")
 def outcomes(run_world, policy, cases):
-    """Of every arithmetic, world and stage, by group size."""
+    """Of every arithmetic, way, world, stage and group size."""
     found = {}
     common = {"scenario": "gradients", "model": str(policy), "group_size": 2, "groups": 1}
     for ranks in RANKS:
@@ -131,7 +129,9 @@ def outcomes(run_world, policy, cases):
         }
         for stage, outcome in run_world(f"gradient-{ranks}", ranks, specs).items():
             for arithmetic in ("float32", "float64"):
-                found.update({(arithmetic, ranks, int(stage), size): outcome[arithmetic][str(size)] for size in GROUPS})
+                for size in GROUPS:
+                    for way, figures in outcome[arithmetic][str(size)].items():
+                        found[arithmetic, way, ranks, int(stage), size] = figures
     return found
 
 
@@ -140,14 +140,19 @@ EVERY = pytest.mark.parametrize(
 )
 
 
-@EVERY
-def test_two_passes_give_the_gradient_of_whole_groups(outcomes, ranks, stage, size):
-    assert outcomes["float64", ranks, stage, size]["error"] < 1e-6
+WAYS = pytest.mark.parametrize("way", ["two_passes", "one_pass"])
 
 
 @EVERY
-def test_in_single_precision_too_and_as_near_the_true_gradient(outcomes, cases, ranks, stage, size):
-    outcome = outcomes["float32", ranks, stage, size]
+@WAYS
+def test_the_learner_finds_the_gradient_of_whole_groups(outcomes, way, ranks, stage, size):
+    assert outcomes["float64", way, ranks, stage, size]["error"] < 1e-6
+
+
+@EVERY
+@WAYS
+def test_in_single_precision_too_and_as_near_the_true_gradient(outcomes, cases, way, ranks, stage, size):
+    outcome = outcomes["float32", way, ranks, stage, size]
     assert outcome["off_single_pass"] < 1e-6
     assert outcome["error"] < 1.1 * cases[size]["single_pass_error"]
 
@@ -157,7 +162,7 @@ def test_groups_are_split_over_micro_batches_and_ranks(outcomes, cases, ranks, s
     """Rank 0 tells of its micro-batches; what is in none of them is another rank's."""
     groups = np.arange(size * GROUPS[size]).reshape(-1, size)
     for arithmetic in ("float64", "float32"):
-        micro_batches = outcomes[arithmetic, ranks, stage, size]["micro_batches"]
+        micro_batches = outcomes[arithmetic, "two_passes", ranks, stage, size]["micro_batches"]
         own = [row for part in micro_batches for row in part]
         assert len(own) == len(set(own)), "no row twice"
         parts = [sum(bool(set(group) & set(part)) for part in micro_batches) for group in groups]

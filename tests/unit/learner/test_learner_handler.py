@@ -20,9 +20,14 @@ def groups(*labels, first=0):
     ]
 
 
-def make_handler(**overrides):
+NO_GROUP_FITS = 16  # padded tokens: those of one row
+
+
+def make_handler(*, whole_groups_fit=False, **overrides):
     """A handler that has measured its noise floor: only the passes of training are in the log."""
     settings = {key if "." in key else f"learner.{key}": value for key, value in overrides.items()}
+    if not whole_groups_fit:
+        settings["learner.microbatch_tokens"] = NO_GROUP_FITS
     config, engine = make_config({"run.groups_per_step": 4, **settings}), FakeTrainingEngine()
     handler = LearnerHandler(config, engine)
     handler._noise.measured_once(make_batch(groups((1, 0))))
@@ -184,6 +189,88 @@ def test_against_a_snapshot_every_minibatch_is_scored_under_both_policies_in_one
     ]
 
 
+def test_whole_groups_take_one_pass_where_coefficients_depend_on_log_probs_and_that_is_cheaper():
+    handler, engine = make_handler(whole_groups_fit=True, minibatch_groups=2, **{"algorithm.reference": "manual"})
+    engine.take_reference()
+    engine.logits[GOOD], engine.at_reference = 0.1, False
+    figures = train(handler, groups((1, 0), (1, 0), (1, 0), (1, 0)))
+    assert engine.calls[1:] == [
+        "reference logprobs [4, 4] in groups [0, 1]",
+        *("one pass [0, 1, 2, 3]", "step"),
+        *("one pass [4, 5, 6, 7]", "step"),
+    ]
+    assert figures["one_pass_share"] == 1
+    assert figures["entropy"] < np.log(64), "of the first step's pass: the policy had not moved"
+
+
+def test_of_a_batch_with_its_own_reference_the_first_step_needs_labels_alone_and_the_later_ones_take_one_pass():
+    handler, engine = make_handler(whole_groups_fit=True, minibatch_groups=2)
+    figures = train(handler, groups((1, 0), (1, 0), (1, 0), (1, 0)))
+    assert engine.calls == [
+        "logprobs 4 in groups",
+        *("backward [0, 1, 2, 3]", "step"),
+        *("one pass [4, 5, 6, 7]", "step"),
+    ]
+    assert figures["one_pass_share"] == 0.5
+
+
+VARIANTS = [
+    {},
+    {"algorithm.reference": "manual"},
+    {"algorithm.reference": "manual", "algorithm.importance_cap": 1.5},
+    {"algorithm.log_ratio": "mean_logprob", "algorithm.gradient": "full"},
+    {"algorithm.importance_cap": 1.5},
+    {"algorithm.name": "grpo"},
+    {"algorithm.name": "dr_grpo"},
+    {"algorithm.name": "rloo"},
+    {"algorithm.name": "reinforce"},
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: " ".join(map(str, v.values())) or "pacs")
+def test_one_pass_or_two_it_is_the_same_training(variant):
+    ways = {}
+    for whole_groups_fit in (True, False):
+        handler, engine = make_handler(whole_groups_fit=whole_groups_fit, minibatch_groups=2, **variant)
+        engine.take_reference()
+        figures = [train(handler, groups((1, -1), (1, 1), (0, 1), (1, 0), first=4 * n)) for n in range(3)]
+        passes = any("one pass" in call for call in engine.calls)
+        ways[whole_groups_fit] = passes, engine.logits, figures
+    (one_passed, one_logits, one_figures), (two_passed, two_logits, two_figures) = ways[True], ways[False]
+    assert (one_passed, two_passed) == (True, False)
+    assert one_logits == pytest.approx(two_logits, abs=1e-12)
+    for one, two in zip(one_figures, two_figures, strict=True):
+        apart = {"seconds", "one_pass_share", "entropy"}  # the entropy is over the rows that a pass needed
+        assert one.keys() == two.keys()
+        for name in one.keys() - apart:
+            assert one[name] == pytest.approx(two[name], abs=1e-12), name
+
+
+def test_in_one_pass_log_probs_that_are_not_finite_never_reach_the_weights():
+    handler, engine = make_handler(
+        whole_groups_fit=True, max_nonfinite_steps=3, **{"algorithm.log_ratio": "mean_logprob"}
+    )
+    engine.poison_rows = (1,)
+    figures = train(handler, groups((1, 0), (1, 0)))
+    assert figures["skipped"] is True
+    assert engine.calls == ["one pass [0, 1, 2, 3]", "discard"]
+    assert not engine.logits.any()
+
+
+def test_a_pass_that_taught_nothing_moves_nothing():
+    handler, engine = make_handler(whole_groups_fit=True, **{"algorithm.log_ratio": "mean_logprob"})
+    figures = train(handler, groups((1, 1), (0, 0)))
+    assert engine.calls == ["one pass [0, 1, 2, 3]", "discard", "step"]
+    assert (figures["skipped"], figures["grad_norm"]) == (False, 0.0)
+
+
+def test_ppo_always_takes_two():
+    handler, engine = make_handler(whole_groups_fit=True, minibatch_groups=1, **{"algorithm.name": "ppo"})
+    figures = train(handler, groups((1, 0), (0, 1)))
+    assert figures["one_pass_share"] == 0
+    assert not any("group" in call or "one pass" in call for call in engine.calls)
+
+
 def test_the_classifiers_feedback_fades_against_a_snapshot_and_not_against_each_batch():
     pulls = {}
     for reference in ("batch", "manual"):
@@ -216,7 +303,7 @@ def test_an_exact_engine_has_no_noise(caplog):
 
 def test_what_rounding_may_do_to_a_score_grows_with_length_in_bfloat16():
     assert noise_bound("float32", 4096) == 1e-4
-    assert noise_bound("bfloat16", 243) == pytest.approx(4.86), "2.3 were measured"
+    assert noise_bound("bfloat16", 243) == pytest.approx(7.29), "2.3 were measured"
 
 
 def test_ppo_trains_policy_and_values_in_one_backward_pass():

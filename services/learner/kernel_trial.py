@@ -27,7 +27,7 @@ def try_out(dtype: str, device: str = "cuda") -> str | None:
     for name, right in expected.items():
         off = float((got[name].double() - right.double()).norm() / right.double().norm())
         if not off <= TOLERANCE:
-            return f"its {name} was off by {off:.2g} of the whole on a small case (at most {TOLERANCE:g})"
+            return f"it was off by {off:.2g} in {name} on a small case, relative to torch (at most {TOLERANCE:g})"
     return None
 
 

@@ -13,6 +13,7 @@ from pacs.algo.token_logprobs import CHUNK_TOKENS, TokenLogprobs, check_inputs, 
 
 __all__ = ["applies_exactly", "fused_token_logprobs"]
 
+ENTROPY_PIECES = 8  # in one piece, the sample's float32 logits would be the largest tensor of all
 DTYPES = (torch.float32, torch.bfloat16)  # the kernel's own arithmetic is float32
 
 
@@ -113,7 +114,7 @@ def _mean_entropy(
             weight_VD,
             token_T[every],
             temperature=temperature,
-            chunk_tokens=chunk_tokens,
+            chunk_tokens=-(-chunk_tokens // ENTROPY_PIECES),
             with_entropy=True,
         )
     assert sample.entropy_T is not None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Installed", "LogprobKernel", "choose_kernel"]
 
-LEAST_LIGER = "0.8.5"  # earlier ones multiplied the gradient of every token by the coefficient of the first
+LEAST_LIGER = "0.8.5"  # until July 2026 releases multiplied every gradient by the first token's coefficient
 INSTALL = f"pip install 'liger-kernel>={LEAST_LIGER}' triton, or pacs-rlvr[gpu]"
 
 

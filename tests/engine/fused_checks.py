@@ -153,7 +153,8 @@ class LargestTensor(TorchDispatchMode):
 def test_logits_of_no_more_tokens_exist_than_said(tokens, width, vocabulary, chunk_tokens, largest):
     hidden_TD, weight_VD, token_T = make_inputs(torch.float32, tokens, width, vocabulary)
     with LargestTensor() as seen:
-        fused_token_logprobs(hidden_TD, weight_VD, token_T, chunk_tokens=chunk_tokens).logp_T.sum().backward()
+        out = fused_token_logprobs(hidden_TD, weight_VD, token_T, chunk_tokens=chunk_tokens, with_entropy=True)
+        out.logp_T.sum().backward()
     assert seen.elements == largest * vocabulary
     assert largest <= chunk_tokens or largest < 2 * math.ceil(tokens * width / vocabulary)
 

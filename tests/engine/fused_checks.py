@@ -1,4 +1,4 @@
-"""Liger's kernel against float64 and against torch, on CPU by Triton's interpreter. Run by `test_fused_logprobs.py`."""
+"""Liger's kernel against float64 and against torch, on CPU by Triton's interpreter. Run by `test_fused_kernel.py`."""
 
 import math
 

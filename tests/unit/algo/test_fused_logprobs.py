@@ -1,4 +1,4 @@
-"""What the fused kernel is not given; what it computes, `tests/engine/test_fused_logprobs.py` checks."""
+"""What the fused kernel is not given; what it computes, `tests/engine/test_fused_kernel.py` checks."""
 
 import pytest
 import torch  # noqa: TID253

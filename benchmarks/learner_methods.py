@@ -127,6 +127,7 @@ class Pacs:
                 "learner.microbatch_tokens": spec["microbatch_tokens"],
                 "learner.threads": spec["threads"],
                 "learner.learning_rate": RATE,
+                "learner.logprob_kernel": "torch",  # whose parts are timed
             }
         )
         self.clock = Clock()
@@ -160,12 +161,13 @@ class Pacs:
 
     def _time_parts(self, module: Any) -> None:
         from pacs.algo.token_logprobs import _ChunkedLogprobs
-        from services.learner import policy
+        from services.learner import logprob_kernel
 
         engine, around = self.engine, self.clock.around
         decoder = engine._policy.get_decoder()
         decoder.forward = around("model, forward", decoder.forward)
-        policy.token_logprobs = around("head and log-probs, forward", policy.token_logprobs)
+        forward = around("head and log-probs, forward", logprob_kernel.token_logprobs)
+        logprob_kernel.token_logprobs = forward
         head_backward = _ChunkedLogprobs.backward
         _ChunkedLogprobs.backward = staticmethod(around("head and log-probs, backward", head_backward))
         engine._engine.backward = around("model, backward", engine._engine.backward)

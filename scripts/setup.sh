@@ -22,7 +22,7 @@ if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then
 fi
 
 total=$(grep -c '==' "$lock")
-echo "setup: making .venv with $version and $total packages (about 3 GB, two to ten minutes)"
+echo "setup: making .venv with $version and $total packages (about 4 GB, two to ten minutes)"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25' 'setuptools>=77' wheel
 # shellcheck disable=SC2086  # PIP_ARGS is meant to be split

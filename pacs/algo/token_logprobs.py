@@ -10,7 +10,7 @@ import torch  # noqa: TID253 - tensors are what this package computes on
 from torch import Tensor  # noqa: TID253
 from torch.autograd.function import once_differentiable  # noqa: TID253
 
-__all__ = ["TokenLogprobs", "token_logprobs"]
+__all__ = ["TokenLogprobs", "check_inputs", "token_logprobs"]
 
 CHUNK_TOKENS = 1024
 """With a vocabulary of 150,000 a chunk's float32 logits take 0.6 GB."""
@@ -93,6 +93,18 @@ class _ChunkedLogprobs(torch.autograd.Function):
         return grad_hidden_TD, grad_weight_VD, None, None, None, None
 
 
+def check_inputs(hidden_TD: Tensor, weight_VD: Tensor, token_T: Tensor, temperature: float, chunk_tokens: int) -> None:
+    """Refuse what no implementation of token log-probs takes; raises ValueError as `token_logprobs` says."""
+    if hidden_TD.dim() != 2 or weight_VD.dim() != 2 or token_T.shape != hidden_TD.shape[:1]:
+        shapes = f"{tuple(hidden_TD.shape)}, {tuple(weight_VD.shape)}, {tuple(token_T.shape)}"
+        raise ValueError(f"hidden_TD, weight_VD and token_T must have shapes [T, D], [V, D] and [T], got {shapes}")
+    if temperature <= 0 or chunk_tokens < 1:
+        raise ValueError(
+            f"temperature and chunk_tokens must be positive, got temperature={temperature:g}, "
+            f"chunk_tokens={chunk_tokens}; score greedy samples at temperature 1"
+        )
+
+
 def token_logprobs(
     hidden_TD: Tensor,
     weight_VD: Tensor,
@@ -122,14 +134,7 @@ def token_logprobs(
         ValueError: shapes that do not fit, or a temperature or chunk_tokens that is not positive.
 
     """
-    if hidden_TD.dim() != 2 or weight_VD.dim() != 2 or token_T.shape != hidden_TD.shape[:1]:
-        shapes = f"{tuple(hidden_TD.shape)}, {tuple(weight_VD.shape)}, {tuple(token_T.shape)}"
-        raise ValueError(f"hidden_TD, weight_VD and token_T must have shapes [T, D], [V, D] and [T], got {shapes}")
-    if temperature <= 0 or chunk_tokens < 1:
-        raise ValueError(
-            f"temperature and chunk_tokens must be positive, got temperature={temperature:g}, "
-            f"chunk_tokens={chunk_tokens}; score greedy samples at temperature 1"
-        )
+    check_inputs(hidden_TD, weight_VD, token_T, temperature, chunk_tokens)
     apply = _ChunkedLogprobs.apply
     logp_T, _, entropy_T = apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations
         hidden_TD, weight_VD, token_T, temperature, chunk_tokens, with_entropy

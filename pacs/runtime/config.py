@@ -395,6 +395,11 @@ class LearnerSection(Section):
         16384, ge=16, description="Padded tokens in one forward pass; a longer sequence gets one of its own."
     )
     logit_chunk_tokens: int = Field(1024, ge=1, description="Tokens whose logits exist at the same time.")
+    logprob_kernel: Literal["auto", "torch", "liger"] = Field(
+        "auto",
+        description="What computes log-probs. torch: anywhere. liger: liger-kernel's fused kernel, on a GPU. auto: "
+        "liger where it is installed and agrees with torch. See [design 0013](design/0013-fused-kernel.md).",
+    )
     gradient_checkpointing: bool = Field(
         False, description="Recompute activations in backward: less memory, more time."
     )

@@ -20,7 +20,9 @@ from services.learner.batches import Batch, MicroBatch, pad, placeholder
 from services.learner.computed import Computed, collect
 from services.learner.deepspeed_setup import initialize
 from services.learner.engine import Coefficients, SequenceLogprobs, StepOutcome
+from services.learner.kernel_trial import try_out
 from services.learner.layout import STATE_TAG, check_layout, layout, write_layout
+from services.learner.logprob_kernel import Installed, choose_kernel
 from services.learner.lora import keep_frozen_out, published_parameters
 from services.learner.plans import Plan, divide
 from services.learner.policy import ResponseLogprobs, export_policy, load_policy
@@ -72,8 +74,8 @@ class DeepSpeedEngine:
             world: the ranks that train together; None for this process alone.
 
         Raises:
-            BadInput: the model's folder cannot be read, or its head is of a kind whose log-probs we would get wrong, or
-                the optimizer is one whose state cannot be reset.
+            BadInput: the model's folder cannot be read, or its head is of a kind whose log-probs we would get wrong,
+                or the optimizer is one whose state cannot be reset, or the kernel asked for cannot be used.
 
         """
         os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
@@ -81,9 +83,10 @@ class DeepSpeedEngine:
         world = world or World.alone()
         torch.set_num_threads(config.learner.threads)
         torch.manual_seed(config.run.seed)
+        kernel = choose_kernel(config, Installed.here(), try_out)
         policy = load_policy(config)
         head = ValueHead(policy.config.get_text_config().hidden_size) if config.algorithm.name == "ppo" else None
-        wrapped = ResponseLogprobs(policy, head, config.rollout.temperature, config.learner.logit_chunk_tokens)
+        wrapped = ResponseLogprobs(policy, head, kernel, config.rollout.temperature, config.learner.logit_chunk_tokens)
         keep_frozen_out(wrapped)
         engine = initialize(wrapped, config)
         if config.learner.zero_stage == 3:  # the head's weights are used outside of its own module's forward pass
@@ -300,9 +303,13 @@ class DeepSpeedEngine:
         export_policy(self._policy, self.config.model, directory, tensors)
 
     def describe(self) -> Mapping[str, Any]:
-        """Parameters, dtype, device and how they are divided."""
-        parameters = sum(getattr(p, "ds_numel", p.numel()) for p in self._policy.parameters())
-        return {"parameters": parameters, "device": str(self._engine.device), **layout(self.config)}
+        """Parameters, dtype, device, how they are divided and what computes log-probs."""
+        return {
+            "parameters": sum(getattr(p, "ds_numel", p.numel()) for p in self._policy.parameters()),
+            "device": str(self._engine.device),
+            "logprob_kernel": str(self._engine.module.kernel),
+            **layout(self.config),
+        }
 
     def close(self) -> None:
         """Let go of the other ranks and of DeepSpeed's memory."""

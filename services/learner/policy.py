@@ -7,9 +7,9 @@ from typing import Any
 
 import torch  # noqa: TID253  # this file wraps its modules
 
-from pacs.algo import token_logprobs
 from pacs.errors import BadInput
 from pacs.runtime.config import ModelSection, RunConfig
+from services.learner.logprob_kernel import LogprobKernel
 from services.learner.lora import add_adapters, export_merged
 from services.learner.value_head import ValueHead
 
@@ -21,10 +21,18 @@ TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens*", "chat_t
 class ResponseLogprobs(torch.nn.Module):
     """The policy seen as a function from padded rows to log-probs, entropies and values of their response tokens."""
 
-    def __init__(self, policy: Any, value_head: ValueHead | None, temperature: float, chunk_tokens: int) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        value_head: ValueHead | None,
+        kernel: LogprobKernel,
+        temperature: float,
+        chunk_tokens: int,
+    ) -> None:
         super().__init__()
         self.policy = policy
         self.value_head = value_head
+        self.kernel = kernel
         self._temperature = temperature
         self._chunk_tokens = chunk_tokens
 
@@ -39,7 +47,7 @@ class ResponseLogprobs(torch.nn.Module):
         """Log-probs, entropies (nats) and values of N response tokens, given where each is predicted."""
         hidden_bLD = self.policy.get_decoder()(input_ids=input_ids_bL, use_cache=False).last_hidden_state
         hidden_ND = hidden_bLD[row_N, column_N]
-        out = token_logprobs(
+        out = self.kernel.compute(
             hidden_ND,
             self.policy.get_output_embeddings().weight,
             target_N,

@@ -92,7 +92,9 @@ def open_engine(
             f"{config.learner.ranks} and WORLD_SIZE={launched.ranks}; set learner.ranks"
         )
     if config.learner.ranks == 1:
-        yield DeepSpeedEngine.start(config)
+        alone = DeepSpeedEngine.start(config)
+        logger.info("training with %s", alone.describe())
+        yield alone
         return
     processes = RankProcesses(on_lost)
     engine: RankedEngine | None = None

@@ -8,7 +8,7 @@ from whole_groups import relative_error
 
 from pacs.algo import coefficients, token_logprobs
 from pacs.testing import make_config, make_labeled_group
-from services.learner import policy
+from services.learner import logprob_kernel
 from services.learner.batches import make_batch
 from services.learner.engine import SequenceLogprobs
 from services.learner.objective import make_objective
@@ -52,7 +52,7 @@ def _compute_in_float64(local):
         if isinstance(module, torch.nn.Linear):
             module.forward = lambda x, linear=module: F.linear(x, linear.weight.to(x.dtype), linear.bias)
     local._policy.get_input_embeddings().register_forward_hook(lambda module, inputs, out: out.double())
-    policy.token_logprobs = _widened_logprobs
+    logprob_kernel.token_logprobs = _widened_logprobs
 
 
 def _widened_logprobs(hidden_TD, weight_VD, *rest, **options):

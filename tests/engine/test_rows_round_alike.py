@@ -30,12 +30,13 @@ def logprobs(batch):
     from transformers import AutoModelForCausalLM
 
     from services.learner.batches import pad
+    from services.learner.logprob_kernel import LogprobKernel
     from services.learner.policy import ResponseLogprobs
 
     if not torch.backends.mkl.is_available():
         pytest.skip("torch multiplies without MKL here: nothing is promised")
     policy = AutoModelForCausalLM.from_pretrained(MODEL)
-    wrapped = ResponseLogprobs(policy, None, 1.0, chunk_tokens=100)
+    wrapped = ResponseLogprobs(policy, None, LogprobKernel("torch", "tested"), 1.0, chunk_tokens=100)
 
     def compute(rows):
         part = pad(batch, np.array(rows), 0)

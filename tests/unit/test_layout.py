@@ -32,6 +32,7 @@ ALLOWED = {
 
 HEAVY = {
     "torch", "vllm", "ray", "deepspeed", "transformers", "peft", "sympy", "math_verify", "reasoning_gym", "matplotlib",
+    "liger_kernel", "triton",
 }  # fmt: skip
 EDGE_FILES = {  # the one place of each heavy library that may import it at module level
     "pacs/transport/broadcast.py": {"torch"},

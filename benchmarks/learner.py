@@ -8,19 +8,17 @@ machine is as busy for each. Needs the `dev` extra (TRL).
 """
 
 import argparse
-import importlib.metadata
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from surroundings import surroundings
 
 WORKER = Path(__file__).with_name("learner_worker.py")
 METHODS = ("whole groups", "pacs", "pacs, two passes", "pacs, one pass", "TRL")
@@ -97,6 +95,7 @@ def measure(spec: dict[str, Any], repeats: int, folder: Path) -> list[dict[str, 
             "method": name,
             "group_size": spec["group_size"],
             **sizes[name],
+            "padding": 1 - sizes[name]["tokens"] / sizes[name]["padded_tokens"],
             "seconds": [taken[name]["seconds"] for taken in rounds],
             "cpu_seconds": [taken[name]["cpu_seconds"] for taken in rounds],
             "tokens_per_second": sizes[name]["tokens"] / statistics.median(t[name]["seconds"] for t in rounds),
@@ -111,18 +110,6 @@ def median_parts(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {name: statistics.median(parts[name] for parts in rounds) for name in rounds[0]}
 
 
-def machine(threads: int) -> dict[str, Any]:
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "load_average_1m": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-    }
-
-
 def show(measured: list[dict[str, Any]]) -> None:
     """CPU seconds are the process's own: they do not grow with what else the machine does."""
     print("| G | method | padding | s/step | CPU s/step | tokens/s | times whole groups' | by CPU s | peak MB |")
@@ -132,7 +119,7 @@ def show(measured: list[dict[str, Any]]) -> None:
         seconds, cpu = (statistics.median(m[name]) for name in ("seconds", "cpu_seconds"))
         name = m["method"] + (" *" if m["chosen"] else "")
         print(
-            f"| {m['group_size']} | {name} | {1 - m['tokens'] / m['padded_tokens']:.0%} | {seconds:.2f} "
+            f"| {m['group_size']} | {name} | {m['padding']:.0%} | {seconds:.2f} "
             f"| {cpu:.2f} | {m['tokens_per_second']:.0f} | {statistics.median(whole['seconds']) / seconds:.2f} "
             f"| {statistics.median(whole['cpu_seconds']) / cpu:.2f} | {m['peak_bytes'] / 1e6:.0f} |"
         )
@@ -177,7 +164,7 @@ def main() -> None:
         **{name: getattr(options, name) for name in ("hidden", "layers", "vocabulary", "dtype", "threads")},
         **{name: getattr(options, name) for name in ("microbatch_tokens", "trl_rows")},
     }
-    around = machine(options.threads)
+    around = surroundings(PACKAGES)
     with tempfile.TemporaryDirectory() as folder:
         spec.update(folder=folder, model=str(options.model or Path(folder) / "model"))
         if options.model:
@@ -192,7 +179,8 @@ def main() -> None:
     show(measured)
     show_parts(measured)
     if options.json:
-        spec = {name: value for name, value in spec.items() if name not in ("folder", "model")}
+        spec = {**spec, "model": str(options.model or "random")}
+        del spec["folder"]
         options.json.write_text(json.dumps({"machine": around, "spec": spec, "measured": measured}, indent=1) + "\n")
 
 

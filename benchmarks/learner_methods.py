@@ -30,6 +30,24 @@ class Server(Protocol):
         """The step is taken."""
 
 
+class Method(Protocol):
+    """A way to take optimizer steps."""
+
+    clock: "Clock"
+
+    def serve(self, server: Server) -> None:
+        """Take a step whenever the server asks for one."""
+
+    def parts(self, batch: Batch) -> list[np.ndarray]:
+        """Rows of each micro-batch."""
+
+    def width(self, tokens_B: np.ndarray) -> np.ndarray:
+        """Tokens that rows of these lengths are padded to, at least."""
+
+    def chosen(self, batch: Batch) -> bool | None:
+        """Whether the learner would go this way itself; None where it has no choice."""
+
+
 class Clock:
     """Seconds by name; a part within a part counts for itself alone."""
 
@@ -149,7 +167,6 @@ class Pacs:
         return plan
 
     def chosen(self, batch: Batch) -> bool | None:
-        """Whether the learner would go this way itself; None where it has no choice."""
         if self._name == "pacs":
             return None
         rows, max_tokens = np.arange(len(batch)), self.config.learner.microbatch_tokens
@@ -260,7 +277,7 @@ def _trl_batch(batch: Batch, device: Any) -> dict[str, torch.Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-METHODS = {
+METHODS: dict[str, Callable[[dict[str, Any]], Method]] = {
     "whole groups": WholeGroups,
     "pacs": Pacs,
     "pacs, two passes": Pacs,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch  # noqa: TID253
-from learner_methods import METHODS
+from learner_methods import METHODS, Method
 
 from pacs.testing import make_labeled_group
 from services.learner.batches import Batch, make_batch
@@ -57,7 +57,7 @@ def make_groups(spec: dict[str, Any], lengths: list[int]) -> list[Any]:
     ]
 
 
-def padded(batch: Batch, method: Any) -> dict[str, int]:
+def padded(batch: Batch, method: Method) -> dict[str, int]:
     """Tokens that go through the model for a method's micro-batches, and how many those are."""
     parts, width_B = method.parts(batch), method.width(batch.tokens_B)
     return {

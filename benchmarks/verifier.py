@@ -9,22 +9,17 @@ as many processes as the checker has workers.
 
 import argparse
 import asyncio
-import datetime
-import importlib.metadata
 import json
 import multiprocessing
-import os
-import platform
 import random
-import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
+from surroundings import surroundings
 from verifier_items import Item, data_sets
 from verifier_runs import RunMeasurement, measure_runs
 
@@ -125,22 +120,9 @@ def measure_labels(name: str, items: Sequence[Item]) -> list[LabelMeasurement]:
     return found
 
 
-def surroundings() -> dict[str, Any]:
-    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
-    bubblewrap = shutil.which("bwrap")
-    said = subprocess.run([bubblewrap, "--version"], capture_output=True, text=True) if bubblewrap else None
-    return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "cpu": model[1] if model else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "load_average_1m": os.getloadavg()[0],
-        "kernel": platform.release(),
-        "versions": {
-            "python": platform.python_version(),
-            "bubblewrap": said.stdout.split()[-1] if said else None,
-            **{name: importlib.metadata.version(name) for name in PACKAGES},
-        },
-    }
+def bubblewrap_version() -> str | None:
+    found = shutil.which("bwrap")
+    return subprocess.run([found, "--version"], capture_output=True, text=True).stdout.split()[-1] if found else None
 
 
 def show_labels(measurements: Sequence[LabelMeasurement]) -> None:
@@ -172,7 +154,7 @@ def main() -> None:
     parser.add_argument("--isolation", default="auto", choices=["auto", "strong", "landlock", "weak"])
     parser.add_argument("--json", type=Path, help="file for the figures, with machine, versions and date")
     options = parser.parse_args()
-    around = surroundings()
+    around = {**surroundings(PACKAGES), "bubblewrap": bubblewrap_version()}
     labels = []
     for name, items in data_sets(options.data).items():
         labels += measure_labels(name, random.Random(0).sample(items, min(options.labels, len(items))))

@@ -52,7 +52,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         temperature: float,
         chunk_tokens: int,
         with_entropy: bool,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         precise = torch.promote_types(hidden_TD.dtype, torch.float32)
         logp_T = hidden_TD.new_empty(token_T.shape[0], dtype=precise)
         peak_T, normalizer_T = torch.empty_like(logp_T), torch.empty_like(logp_T)
@@ -68,8 +68,8 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 entropy_T[rows] = normalizer_T[rows] - p_CV.mul_(logits_CV).sum(-1)
         ctx.save_for_backward(hidden_TD, weight_VD, token_T, peak_T, normalizer_T)
         ctx.temperature, ctx.chunk_tokens = temperature, chunk_tokens
-        ctx.mark_non_differentiable(normalizer_T, entropy_T)
-        return logp_T, normalizer_T, entropy_T
+        ctx.mark_non_differentiable(entropy_T)
+        return logp_T, entropy_T
 
     @staticmethod
     @once_differentiable
@@ -136,7 +136,7 @@ def token_logprobs(
     """
     check_inputs(hidden_TD, weight_VD, token_T, temperature, chunk_tokens)
     apply = _ChunkedLogprobs.apply
-    logp_T, _, entropy_T = apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations
+    logp_T, entropy_T = apply(  # type: ignore[no-untyped-call]  # torch leaves it without annotations
         hidden_TD, weight_VD, token_T, temperature, chunk_tokens, with_entropy
     )
     return TokenLogprobs(logp_T, entropy_T if with_entropy else None)

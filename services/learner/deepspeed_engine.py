@@ -22,7 +22,7 @@ from services.learner.deepspeed_setup import initialize
 from services.learner.engine import Coefficients, SequenceLogprobs, StepOutcome
 from services.learner.kernel_trial import try_out
 from services.learner.layout import STATE_TAG, check_layout, layout, write_layout
-from services.learner.logprob_kernel import Installed, choose_kernel
+from services.learner.logprob_kernel import Installed, agreed, choose_kernel
 from services.learner.lora import keep_frozen_out, published_parameters
 from services.learner.plans import Plan, divide
 from services.learner.policy import ResponseLogprobs, export_policy, load_policy
@@ -83,7 +83,7 @@ class DeepSpeedEngine:
         world = world or World.alone()
         torch.set_num_threads(config.learner.threads)
         torch.manual_seed(config.run.seed)
-        kernel = choose_kernel(config, Installed.here(), try_out)
+        kernel = agreed(choose_kernel(config, Installed.here(), try_out), world.total)
         policy = load_policy(config)
         head = ValueHead(policy.config.get_text_config().hidden_size) if config.algorithm.name == "ppo" else None
         wrapped = ResponseLogprobs(policy, head, kernel, config.rollout.temperature, config.learner.logit_chunk_tokens)

@@ -61,13 +61,14 @@ class StepOutcome:
 
     Args:
         grad_norm: global norm before clipping.
-        applied: False where the gradient was not finite and the step was skipped.
+        applied: False where loss or gradient was not finite and the step was skipped.
+        learning_rate: of the step; None where there was nothing to step with.
 
     """
 
     grad_norm: float
     applied: bool
-    learning_rate: float
+    learning_rate: float | None
 
 
 class Coefficients(Protocol):
@@ -77,7 +78,7 @@ class Coefficients(Protocol):
         """Of each response token of `rows`, whole groups, one response after the other."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What another process makes the same coefficients from."""
+        """What another process makes the same coefficients from, given batch and rows."""
 
 
 class TrainingEngine(Protocol):
@@ -152,4 +153,4 @@ class TrainingEngine(Protocol):
         """Write the policy in Hugging Face format, tokenizer included."""
 
     def describe(self) -> Mapping[str, Any]:
-        """Parameters, dtype and versions, for the log."""
+        """Parameters, dtype, device, ranks and what computes log-probs, for the log."""

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from pacs.wire.groups import LabeledGroup
 from services.learner.batches import Batch
-from services.learner.engine import SequenceLogprobs
+from services.learner.engine import SequenceLogprobs, StepOutcome
 from services.learner.step_signal import Signal
 
 if TYPE_CHECKING:
@@ -18,9 +18,11 @@ __all__ = [
     "AtStart",
     "batch_figures",
     "drift_figures",
+    "finite_mean",
     "gap_to_engine",
     "mean_entropy",
     "score_figures",
+    "step_figures",
     "value_figures",
 ]
 
@@ -30,6 +32,10 @@ AtStart = list[tuple[NDArray[np.int64], SequenceLogprobs]]
 
 def batch_figures(groups: Sequence[LabeledGroup], batch: Batch) -> dict[str, Any]:
     """Labels and lengths of a batch."""
+    import torch
+
+    from pacs.algo import uniform_share
+
     label_PG = batch.label_B.reshape(-1, batch.group_size)
     valid_PG = batch.valid_B.reshape(-1, batch.group_size)
     correct_P, judged_P = (label_PG * valid_PG).sum(1), valid_PG.sum(1)
@@ -41,13 +47,23 @@ def batch_figures(groups: Sequence[LabeledGroup], batch: Batch) -> dict[str, Any
         "response_tokens_mean": float(batch.response_tokens_B.mean()),
         "response_tokens_max": int(batch.response_tokens_B.max()),
         "truncated_share": float(batch.truncated_B.mean()),
-        "uniform_share": float(np.mean((correct_P == 0) | (correct_P == judged_P))),
+        "uniform_share": _number(uniform_share(torch.from_numpy(label_PG), torch.from_numpy(valid_PG))),
         "invalid_share": float(1.0 - valid_PG.mean()),
         "groups": {
             "all_pass": int(np.sum((correct_P == judged_P) & (judged_P > 0))),
             "all_fail": int(np.sum((correct_P == 0) & (judged_P > 0))),
             "mixed": int(np.sum((correct_P > 0) & (correct_P < judged_P))),
         },
+    }
+
+
+def step_figures(outcomes: Sequence[StepOutcome]) -> dict[str, Any]:
+    """Of a batch's optimizer steps: the mean norm of those that were applied, the last rate, and what was skipped."""
+    return {
+        "grad_norm": finite_mean([outcome.grad_norm for outcome in outcomes]),
+        "learning_rate": next((o.learning_rate for o in reversed(outcomes) if o.learning_rate is not None), None),
+        "skipped_steps": sum(not outcome.applied for outcome in outcomes),
+        "skipped": not any(outcome.applied for outcome in outcomes),
     }
 
 
@@ -93,7 +109,7 @@ def value_figures(signals: Sequence[Signal]) -> dict[str, Any]:
     if not values:
         return {}
     return {
-        "value_loss": float(np.mean([value.loss for value in values])),
+        "value_loss": finite_mean([value.loss for value in values]),
         "explained_variance": values[0].explained_variance,
     }
 
@@ -133,7 +149,13 @@ def gap_to_engine(groups: Sequence[LabeledGroup], at_start: AtStart, policy_vers
                 if span.policy_version == policy_version and span.end > span.start:
                     engine, learner = completion.logprobs[span.start : span.end], learner_tokens[span.start : span.end]
                     gaps.append(float(np.max(np.abs(engine - learner))))
-    return max(gaps, default=None)
+    return max((gap for gap in gaps if np.isfinite(gap)), default=None)
+
+
+def finite_mean(values: Sequence[float]) -> float | None:
+    """Of those that are finite; None where none is."""
+    finite = [value for value in values if np.isfinite(value)]
+    return float(np.mean(finite)) if finite else None
 
 
 def _joined(parts: Sequence[NDArray[Any] | None], length: int) -> NDArray[Any]:

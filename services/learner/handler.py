@@ -23,9 +23,11 @@ from services.learner.figures import (
     AtStart,
     batch_figures,
     drift_figures,
+    finite_mean,
     gap_to_engine,
     mean_entropy,
     score_figures,
+    step_figures,
     value_figures,
 )
 from services.learner.noise import NoiseFloor
@@ -45,7 +47,7 @@ class _Way:
     """How an optimizer step comes to its coefficients: in one pass or two, with a pass at the batch's start or not."""
 
     one_pass: bool
-    reads_old: bool
+    passes_at_start: bool
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class LearnerHandler:
         passed = time.monotonic()
         for minibatch in minibatches:
             self._optimizer_step(batch, selection, minibatch, progress)
-        self._stop_if_not_finite(groups, progress)
+            self._stop_if_not_finite(groups, batch, minibatch, progress.outcomes[-1])
         return {
             **batch_figures(groups, batch),
             **score_figures(progress.signals, selection, batch.response_tokens_B),
@@ -115,10 +117,8 @@ class LearnerHandler:
             **drift_figures(progress.log_ratios, selection, batch.response_tokens_B),
             "entropy": mean_entropy(progress.at_start),
             "trained_completions": int(selection.trained_B.sum()),
-            "loss": float(np.mean([signal.loss for signal in progress.signals])),
-            "grad_norm": float(np.mean([o.grad_norm for o in progress.outcomes])),
-            "learning_rate": progress.outcomes[-1].learning_rate,
-            "skipped": not any(o.applied for o in progress.outcomes),
+            "loss": finite_mean([signal.loss for signal in progress.signals]),
+            **step_figures(progress.outcomes),
             "logprob_gap_max": gap_to_engine(groups, progress.at_start, policy_version),
             "noise_floor": noise_floor,
             "one_pass_share": float(np.mean([minibatch.one_pass for minibatch in minibatches])),
@@ -131,7 +131,7 @@ class LearnerHandler:
         fresh = not self._snapshot or self._engine.at_reference
         ways = [self._way(batch, selection, rows, fresh=fresh, first=n == 0) for n, rows in enumerate(parts)]
         old = [
-            self._engine.logprobs(batch, rows, whole_groups=way.one_pass) if way.reads_old else None
+            self._engine.logprobs(batch, rows, whole_groups=way.one_pass) if way.passes_at_start else None
             for rows, way in zip(parts, ways, strict=True)
         ]
         progress.start_values_B = tuple(values for known in old if known is not None for values in known.values_B)
@@ -145,9 +145,9 @@ class LearnerHandler:
         objective = self._objective
         if first:
             if fresh and not objective.reads_start:
-                return _Way(one_pass=False, reads_old=False)  # from labels alone
+                return _Way(one_pass=False, passes_at_start=False)  # from labels alone
             one_pass = self._one_pass_costs_less(batch, selection, rows, passes_before=int(not fresh))
-            return _Way(one_pass, reads_old=not one_pass)
+            return _Way(one_pass, passes_at_start=not one_pass)
         reads_old = objective.reads_old or (fresh and objective.has_reference)
         one_pass = self._one_pass_costs_less(batch, selection, rows, passes_before=reads_old + (not fresh))
         return _Way(one_pass, reads_old)
@@ -186,7 +186,7 @@ class LearnerHandler:
         if not finite or (minibatch.one_pass and not len(contributing)):
             self._engine.discard_gradient()
         if not finite:
-            progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=0.0))
+            progress.outcomes.append(StepOutcome(float("nan"), applied=False, learning_rate=None))
             return
         if len(contributing) and not minibatch.one_pass:
             computed = self._engine.backward(batch, contributing, *_of_batch(batch, rows, signal))
@@ -220,12 +220,13 @@ class LearnerHandler:
         old = minibatch.old or policy
         return StepLogprobs(policy, old, minibatch.reference or old, progress.start_values_B)
 
-    def _stop_if_not_finite(self, groups: Sequence[LabeledGroup], progress: _Progress) -> None:
-        for outcome in progress.outcomes:
-            self._skipped_in_a_row = 0 if outcome.applied else self._skipped_in_a_row + 1
+    def _stop_if_not_finite(
+        self, groups: Sequence[LabeledGroup], batch: Batch, minibatch: _Minibatch, outcome: StepOutcome
+    ) -> None:
+        self._skipped_in_a_row = 0 if outcome.applied else self._skipped_in_a_row + 1
         limit = self._config.learner.max_nonfinite_steps
         if self._skipped_in_a_row >= limit:
-            ids = [g.group.prompt.sequence for g in groups]
+            ids = [groups[n].group.prompt.sequence for n in np.unique(minibatch.rows // batch.group_size)]
             raise ServiceFailed(
                 f"loss or gradient must be finite, but {self._skipped_in_a_row} optimizer steps in a row were not "
                 f"(limit learner.max_nonfinite_steps={limit}); last groups: {ids}; lower learner.learning_rate or look "

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["try_out"]
 
 TOKENS, WIDTH, VOCABULARY, CHUNK_TOKENS = 5, 16, 40_000, 2  # two of the kernel's blocks a row, three chunks
-TOLERANCE = 0.02  # ‖error‖ / ‖expected‖; bfloat16 takes a few thousandths, a wrong gradient a whole part
+TOLERANCES = {"float32": 1e-4, "bfloat16": 0.02}  # ‖error‖ / ‖expected‖: some tens and three times what is measured
 MESSAGE_LENGTH = 300
 
 
@@ -26,8 +26,10 @@ def try_out(dtype: str, device: str = "cuda") -> str | None:
         return f"liger-kernel failed on a small case: {type(error).__name__}: {str(error)[:MESSAGE_LENGTH]}"
     for name, right in expected.items():
         off = float((got[name].double() - right.double()).norm() / right.double().norm())
-        if not off <= TOLERANCE:
-            return f"it was off by {off:.2g} in {name} on a small case, relative to torch (at most {TOLERANCE:g})"
+        if not off <= TOLERANCES[dtype]:
+            return (
+                f"it was off by {off:.2g} in {name} on a small case, relative to torch (at most {TOLERANCES[dtype]:g})"
+            )
     return None
 
 

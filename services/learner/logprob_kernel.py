@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pacs.algo import TokenLogprobs
 
-__all__ = ["Installed", "LogprobKernel", "choose_kernel"]
+__all__ = ["Installed", "LogprobKernel", "agreed", "choose_kernel"]
 
 LEAST_LIGER = "0.8.5"  # until July 2026 releases multiplied every gradient by the first token's coefficient
 INSTALL = f"pip install 'liger-kernel>={LEAST_LIGER}' triton, or pacs-rlvr[gpu]"
@@ -113,6 +113,20 @@ def choose_kernel(config: RunConfig, installed: Installed, try_out: Callable[[st
             "learner.logprob_kernel to auto or torch"
         )
     return LogprobKernel("torch", obstacle)
+
+
+def agreed(kernel: LogprobKernel, total: Callable[[float], float]) -> LogprobKernel:
+    """The fused kernel where every rank has chosen it, torch on all of them otherwise.
+
+    Args:
+        kernel: this rank's choice.
+        total: sums a number over the ranks.
+
+    """
+    elsewhere = total(float(kernel.name == "torch"))
+    if kernel.name == "liger" and elsewhere:
+        return LogprobKernel("torch", f"{elsewhere:.0f} other ranks cannot use the fused kernel; their log says why")
+    return kernel
 
 
 def _obstacle(config: RunConfig, installed: Installed) -> str | None:

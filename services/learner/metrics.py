@@ -30,7 +30,7 @@ _GAUGES = {
     "noise_floor": ("pacs_score_noise_floor", "Largest |psi| of an untouched policy, measured on the first batch"),
     "class_weight_min": ("pacs_class_weight_min", "Smallest class weight in the last batch"),
     "class_weight_max": ("pacs_class_weight_max", "Largest class weight in the last batch"),
-    "uniform_share": ("pacs_learner_uniform_ratio", "Share of groups that have one label in the last batch"),
+    "uniform_share": ("pacs_learner_uniform_ratio", "Share of the last batch's judged groups that have one label"),
     "reference_epoch": ("pacs_learner_reference_epoch", "Resets so far"),
     "truncated_share": ("pacs_learner_truncated_ratio", "Share of completions cut at the length limit"),
 }
@@ -56,7 +56,10 @@ class LearnerMetrics:
         )
         self._groups = Counter("pacs_learner_groups", "Groups trained on", ["run", "labels"], registry=registry)
         self._nonfinite = Counter(
-            "pacs_learner_nonfinite_steps", "Batches skipped: loss or gradient not finite", ["run"], registry=registry
+            "pacs_learner_nonfinite_steps",
+            "Optimizer steps skipped: loss or gradient not finite",
+            ["run"],
+            registry=registry,
         ).labels(run)
         self._last_step = Gauge(
             "pacs_learner_last_step_timestamp_seconds", "When the last batch ended", ["run"], registry=registry
@@ -102,7 +105,7 @@ class LearnerMetrics:
         self._tokens.inc(figures["tokens"])
         for labels, groups in figures["groups"].items():
             self._groups.labels(self._run, labels).inc(groups)
-        self._nonfinite.inc(int(figures["skipped"]))
+        self._nonfinite.inc(figures["skipped_steps"])
         self._staleness.observe(figures["staleness_max"])
         for phase, seconds in figures["seconds"].items():
             self._seconds.labels(self._run, phase).set(seconds)

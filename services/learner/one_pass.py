@@ -54,13 +54,14 @@ class GroupCoefficients:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What `of_arrays` makes the same coefficients from."""
         known = {"old": self.old_b, "reference": self.reference_b}
-        joined = {name: np.concatenate(logprobs.tokens_B) for name, logprobs in known.items() if logprobs is not None}
-        return {"step_rows": self.step_rows, **joined}
+        return {name: np.concatenate(logprobs.tokens_B) for name, logprobs in known.items() if logprobs is not None}
 
     @classmethod
-    def of_arrays(cls, config: RunConfig, batch: Batch, arrays: Mapping[str, NDArray[Any]]) -> Self:
+    def of_arrays(
+        cls, config: RunConfig, batch: Batch, step_rows: NDArray[np.int64], arrays: Mapping[str, NDArray[Any]]
+    ) -> Self:
         """The coefficients again, in another process."""
-        objective, step_rows = make_objective(config), arrays["step_rows"]
+        objective = make_objective(config)
         ends = np.cumsum(batch.response_tokens_B[step_rows])[:-1]
         old_b, reference_b = (
             SequenceLogprobs(tuple(np.split(arrays[name], ends)), float("nan")) if name in arrays else None

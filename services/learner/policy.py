@@ -66,11 +66,14 @@ def load_policy(config: RunConfig) -> Any:
         BadInput: its folder cannot be read, or its head is of a kind whose log-probs we would get wrong.
 
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     path, dtype = config.model.path, getattr(torch, config.model.dtype)
     try:
-        policy = AutoModelForCausalLM.from_pretrained(str(path), dtype=dtype, local_files_only=True)
+        without_dropout = _without_dropout(AutoConfig.from_pretrained(str(path), local_files_only=True))
+        policy = AutoModelForCausalLM.from_pretrained(
+            str(path), config=without_dropout, dtype=dtype, local_files_only=True
+        )
     except (OSError, ValueError) as error:
         raise BadInput(
             f"model.path must hold a causal language model in Hugging Face format, got {path}: {error}"
@@ -87,6 +90,15 @@ def load_policy(config: RunConfig) -> Any:
     if config.learner.gradient_checkpointing:
         policy.gradient_checkpointing_enable()
     return policy
+
+
+def _without_dropout(model_config: Any) -> Any:
+    """Two passes over one policy must give the same log-probs."""
+    for part in {id(part): part for part in (model_config, model_config.get_text_config())}.values():
+        for name, value in part.to_dict().items():
+            if "drop" in name and isinstance(value, int | float):
+                setattr(part, name, 0.0)
+    return model_config
 
 
 def export_policy(

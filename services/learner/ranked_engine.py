@@ -146,7 +146,7 @@ class RankedEngine:
         self._engine.write_export(directory, self.named_tensors())
 
     def describe(self) -> Mapping[str, Any]:
-        """Parameters, dtype, device and how they are divided."""
+        """Parameters, dtype, device, how they are divided and what computes log-probs."""
         return self._engine.describe()
 
     def dismiss(self) -> None:
@@ -195,7 +195,9 @@ _ACTIONS: Mapping[str, "Callable[[DeepSpeedEngine, Any, Order], object]"] = {
     "logprobs": lambda engine, batch, order: engine.logprobs(batch, order.arrays["rows"], **order.arguments),
     "backward": lambda engine, batch, order: engine.backward(batch, **order.arrays),
     "one_pass": lambda engine, batch, order: engine.one_pass(
-        batch, order.arrays["rows"], GroupCoefficients.of_arrays(engine.config, batch, order.arrays)
+        batch,
+        order.arrays["rows"],
+        GroupCoefficients.of_arrays(engine.config, batch, order.arrays["rows"], order.arrays),
     ),
     "step": lambda engine, _, order: engine.step(),
     "discard_gradient": lambda engine, _, order: engine.discard_gradient(),

@@ -1,5 +1,8 @@
 """The DeepSpeed engine against transformers and autograd, on a tiny random model. Run by `test_deepspeed_engine.py`."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import torch  # noqa: TID253 - run in a process of its own
@@ -99,6 +102,18 @@ def test_a_policy_that_was_not_touched_scores_nothing_however_its_rows_are_packe
     assert np.abs(together - alone).max() < 1e-4
     assert np.abs(together - halves).max() < 1e-4
     np.testing.assert_array_equal(together, engine.logprobs(batch, every(batch)).sum_B)
+
+
+def test_a_model_with_dropout_is_trained_without(start, tiny_models, tmp_path, batch):
+    model = tmp_path / "model"
+    shutil.copytree(tiny_models[0], model)
+    settings = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**settings, "attention_dropout": 0.5}))
+    engine = start(**{"model.path": model})
+    known = engine.logprobs(batch, every(batch))
+    trained = engine.backward(batch, every(batch), by_token(batch, np.ones(8)))
+    for before, with_gradient in zip(known.tokens_B, trained.tokens_B, strict=True):
+        np.testing.assert_array_equal(before, with_gradient)
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

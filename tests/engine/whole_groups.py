@@ -1,9 +1,9 @@
-"""The gradient of whole groups in one pass: torch, transformers and the loss, none of the learner's machinery."""
+"""The gradient of whole groups by autograd alone: torch, transformers and the loss, none of the learner's passes."""
 
 import numpy as np
 import torch  # noqa: TID253  # what is tested is its gradient
 
-from pacs.algo import pacs_loss, token_logprobs
+from pacs.algo import pacs_loss
 from services.learner.plans import padded_length
 
 
@@ -40,30 +40,19 @@ def response_logprobs(model, batch, rows):
     return (logp_bL.double() * response_bL).sum(-1)
 
 
-def chunked_response_logprobs(model, batch, rows):
-    """The same by the learner's function, so that its rounding is no part of what is compared."""
-    ids_bL, inside_bL, response_bL = padded(batch, rows)
-    hidden_bLD = model.get_decoder()(input_ids=ids_bL, attention_mask=inside_bL.long()).last_hidden_state
-    row_N, column_N = response_bL.nonzero(as_tuple=True)
-    weight_VD, target_N = model.get_output_embeddings().weight, ids_bL[row_N, column_N]
-    logp_N = token_logprobs(hidden_bLD[row_N, column_N - 1], weight_VD, target_N).logp_T
-    return torch.zeros(len(rows), dtype=torch.float64).index_add(0, row_N, logp_N.double())
-
-
 def group_rows(batch):
     return np.arange(len(batch.label_B)).reshape(-1, batch.group_size)
 
 
-def whole_group_gradient(model, batch, ref_logp_B=None, logprobs=response_logprobs):
+def whole_group_gradient(model, batch, ref_logp_B=None):
     """∂L/∂θ of the PACS loss by name, the log-probs and the scores: every group in one pass, padded to its longest.
 
     `ref_logp_B`: log-probs under the reference; None where it is the policy itself.
-    `logprobs`: by autograd alone unless told otherwise.
     """
     model.zero_grad()
     logps, scores = [], []
     for rows in group_rows(batch):
-        logp_G = logprobs(model, batch, rows)
+        logp_G = response_logprobs(model, batch, rows)
         reference_G = logp_G.detach() if ref_logp_B is None else ref_logp_B[rows].to(logp_G.dtype)
         label_G, valid_G = torch.from_numpy(batch.label_B[rows]), torch.from_numpy(batch.valid_B[rows])
         count = int(batch.valid_B.sum())

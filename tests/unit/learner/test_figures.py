@@ -32,7 +32,7 @@ def test_groups_are_counted_by_their_labels():
     groups = [make_labeled_group(n, labels) for n, labels in enumerate([(1, 1), (0, 0), (1, 0), (1, -1), (-1, -1)])]
     got = figures(*groups)
     assert got["groups"] == {"all_pass": 2, "all_fail": 1, "mixed": 1}
-    assert got["uniform_share"] == 0.8, "nothing can be learnt from four of the five"
+    assert got["uniform_share"] == 0.75, "three of the four that anybody judged"
 
 
 def test_lengths_and_truncation():

@@ -121,7 +121,9 @@ def test_one_bad_minibatch_does_not_spoil_the_others():
     engine.poison_rows = (0,)
     figures = train(handler, groups((1, 0), (1, 0), (1, 0), (1, 0)))
     assert engine.calls == ["logprobs 4", "backward [0, 1, 2, 3]", "skip", "backward [4, 5, 6, 7]", "step"]
-    assert figures["skipped"] is False
+    assert (figures["skipped"], figures["skipped_steps"]) == (False, 1)
+    assert figures["grad_norm"] > 0, "of the sound one"
+    json.dumps(figures, allow_nan=False)
     assert np.isfinite(engine.logits).all()
 
 
@@ -131,6 +133,22 @@ def test_too_many_in_a_row_stop_the_run_and_name_the_groups():
     train(handler, groups((1, 0), first=0))
     with pytest.raises(ServiceFailed, match=r"2 optimizer steps in a row.*last groups: \[7, 8\].*learning_rate"):
         train(handler, groups((1, 0), (1, 0), first=7))
+
+
+def test_as_many_in_a_row_within_a_batch_stop_it_there_and_name_the_groups_of_the_last():
+    handler, engine = make_handler(minibatch_groups=1, max_nonfinite_steps=2, **{"algorithm.log_ratio": "mean_logprob"})
+    engine.poison_rows = (0, 3)
+    with pytest.raises(ServiceFailed, match=r"2 optimizer steps in a row.*last groups: \[8\]"):
+        train(handler, groups((1, 0), (1, 0), (1, 0), first=7))
+    assert "step" not in engine.calls, "the third, which is sound, is not taken any more"
+
+
+def test_figures_of_a_batch_without_a_sound_step_are_plain_too():
+    handler, engine = make_handler(max_nonfinite_steps=3, **{"algorithm.log_ratio": "mean_logprob"})
+    engine.poison_rows = (0, 1, 2, 3)
+    figures = train(handler, groups((1, 0), (1, 0)))
+    json.dumps(figures, allow_nan=False)
+    assert [figures[name] for name in ("grad_norm", "learning_rate", "loss", "skipped_steps")] == [None, None, None, 1]
 
 
 def test_a_sound_step_in_between_starts_the_count_anew():
@@ -282,8 +300,8 @@ def test_the_classifiers_feedback_fades_against_a_snapshot_and_not_against_each_
 
 def test_the_noise_floor_is_measured_once_and_what_is_above_the_bound_is_said(caplog):
     class Noisy(FakeTrainingEngine):
-        def logprobs(self, batch, rows):
-            found = super().logprobs(batch, rows)
+        def logprobs(self, batch, rows, *, whole_groups=False):
+            found = super().logprobs(batch, rows, whole_groups=whole_groups)
             found.tokens_B[0][0] += 0.5 / len(rows)  # packing decides over rounding
             return found
 

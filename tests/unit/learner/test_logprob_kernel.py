@@ -12,7 +12,7 @@ from pacs.algo.fused_logprobs import fused_token_logprobs
 from pacs.errors import BadInput
 from pacs.testing import make_config
 from services.learner.kernel_trial import try_out
-from services.learner.logprob_kernel import Installed, choose_kernel
+from services.learner.logprob_kernel import Installed, LogprobKernel, agreed, choose_kernel
 
 ALL_THERE = Installed(cuda=True, triton=True, liger="0.8.5")
 
@@ -124,6 +124,10 @@ def wrong_token(hidden_TD, weight_VD, token_T, **options):
     return right(hidden_TD, weight_VD, token_T.roll(1), **options)
 
 
+def slightly_off(*inputs, **options):
+    return right(*inputs, **options) * 1.001
+
+
 def not_finite(*inputs, **options):
     return right(*inputs, **options) * torch.nan
 
@@ -141,7 +145,8 @@ def test_a_right_kernel_passes(liger, dtype):
 @pytest.mark.parametrize(
     ("kernel", "said"),
     [
-        (wrong_gradient, "it was off by 1.* in gradient of hidden states .*at most 0.02"),
+        (wrong_gradient, "it was off by 1.* in gradient of hidden states .*at most 0.0001"),
+        (slightly_off, "it was off by 0.001 in log-probs .*at most 0.0001"),
         (wrong_token, "it was off by .* in log-probs"),
         (not_finite, "it was off by nan in log-probs"),
         (does_not_compile, "failed on a small case: FileNotFoundError: no C compiler"),
@@ -150,3 +155,14 @@ def test_a_right_kernel_passes(liger, dtype):
 def test_a_wrong_one_does_not_and_says_what_is_wrong(liger, kernel, said):
     liger(kernel)
     assert re.search(said, try_out("float32", "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("own", "on_torch", "agreed_on"), [("liger", 0, "liger"), ("liger", 1, "torch"), ("torch", 2, "torch")]
+)
+def test_all_ranks_use_one_kernel(own, on_torch, agreed_on):
+    kernel = LogprobKernel(own, "its own reason")
+    common = agreed(kernel, lambda mine: on_torch)
+    assert common.name == agreed_on
+    assert (common is kernel) == (own == agreed_on)
+    assert ("1 other ranks" in str(common)) == (own != agreed_on)

@@ -123,7 +123,8 @@ def autograd_gradient(model_path, groups):
     gradient, logp_B, _ = whole_group_gradient(model, batch)
     with torch.no_grad():
         first_1L, _ = token_logprobs_of(model, batch, np.array([0]))
-    return gradient, {name: p.detach() for name, p in model.named_parameters()}, logp_B, first_1L[0]
+    first_T = first_1L[0, : len(batch.token_ids_B[0]) - 1]  # without the padding
+    return gradient, {name: p.detach() for name, p in model.named_parameters()}, logp_B, first_T
 
 
 def first_step(scenario):
@@ -321,28 +322,35 @@ def reference(scenario):
     snapshot = {"algorithm.reference": "manual"}
     batch = make_batch(scenario.batch(5))
     parts = np.array_split(np.arange(len(batch)), 2)
+
+    def of_policy(engine):
+        return [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
+
+    def of_reference(engine):
+        kept = engine.reference_logprobs(batch, parts, whole_groups=[False] * len(parts))
+        return [of_part.sum_B.tolist() for of_part in kept]
+
     with scenario.engine(**snapshot) as (engine, _):
         if engine is not None:
             engine.take_reference()
-            first = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
+            first = of_policy(engine)
             handler = LearnerHandler(scenario.config(**snapshot), engine)
             result["at_first"] = engine.at_reference
             trained = _train_twice(handler, scenario, engine)
             result["at_reference"] = engine.at_reference
-            kept = [of_part.sum_B.tolist() for of_part in engine.reference_logprobs(batch, parts)]
-            result["kept"] = kept == first
-            result["policy_moved"] = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts] != first
+            result["kept"] = of_reference(engine) == first
+            result["policy_moved"] = of_policy(engine) != first
             result["policy_kept"] = digest(weights(engine)) == trained
             folder.mkdir(parents=True)
             engine.save(folder)
             result["went_on"] = _train_twice(handler, scenario, engine)
             engine.take_reference()
-            now = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
-            result["taken"] = [r.sum_B.tolist() for r in engine.reference_logprobs(batch, parts)] == now != first
+            now = of_policy(engine)
+            result["taken"] = of_reference(engine) == now != first
     with scenario.engine(**snapshot) as (engine, _):
         if engine is not None:
             engine.load(folder)
-            result["loaded"] = [r.sum_B.tolist() for r in engine.reference_logprobs(batch, parts)] == first
+            result["loaded"] = of_reference(engine) == first
             handler = LearnerHandler(scenario.config(**snapshot), engine)
             result["continued"] = _train_twice(handler, scenario, engine)
     return result

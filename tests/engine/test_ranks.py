@@ -173,7 +173,7 @@ def test_first_step_equals_whole_batch_autograd(outcome):
     assert outcome["probe_error"] < 1e-4
     assert outcome["norm_error"] < 1e-6
     assert outcome["moved"] > 0.01, "the step must be large for its error to show"
-    assert outcome["weight_error"] < 1e-6
+    assert outcome["weight_error"] < 1e-6 * max(1.0, outcome["moved"]), "where a step is longer than the weights, of it"
     assert outcome["moved_error"] < 2e-5, "float32 weights round the step itself"
 
 

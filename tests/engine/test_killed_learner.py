@@ -189,7 +189,7 @@ def configured(directory, model, name):
             "learner.learning_rate": 1e-3,
             "learner.warmup_steps": 4,
             "learner.minibatch_groups": 2,
-            "learner.checkpoint_every_steps": 3,
+            "learner.checkpoint_every_steps": 5,
             "learner.metrics_port": free_port(),
         }
     )

@@ -283,7 +283,9 @@ class ResetSection(Section):
     )
     optimizer: bool = Field(True, description="Make the optimizer as freshly built, at each reset.")
     warm_up: bool = Field(True, description="With it: the learning rate rises anew over learner.warmup_steps.")
-    offload: bool = Field(False, description="Keep the reference in the CPU's memory where weights are on a GPU.")
+    offload: bool = Field(
+        False, description="Where weights are on a GPU: keep the reference in the CPU's memory. Else without effect."
+    )
 
 
 class RolloutSection(Section):

@@ -3,13 +3,14 @@
 Free of torch: control and the agents hand manifests on without it.
 """
 
+import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pacs.errors import BadInput
 
-__all__ = ["Adapters", "Bucket", "TensorMeta", "adapter_pair", "plan_buckets"]
+__all__ = ["Adapters", "Bucket", "TensorMeta", "adapter_pair", "joined_digest", "plan_buckets"]
 
 ALIGNMENT_BYTES = 16  # a bucket's slice must be viewable as any dtype, and vector loads like it
 _DTYPE_BYTES = {
@@ -102,6 +103,12 @@ class Bucket:
     tensors: tuple[TensorMeta, ...]
     offsets: tuple[int, ...]
     nbytes: int
+
+
+def joined_digest(digest_of: Mapping[str, str]) -> str:
+    """64 hex digits for all tensors of a model, from each one's digest by name, in whatever order they came."""
+    lines = sorted(f"{name} {digest}\n" for name, digest in digest_of.items())
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def plan_buckets(tensors: Sequence[TensorMeta], bucket_bytes: int) -> list[Bucket]:

@@ -231,6 +231,7 @@ class ControlHandler:
             {
                 "step": step,
                 "policy_version": publication.policy_version,
+                "weights": publication.weights,
                 "max_logprob_gap": publication.max_logprob_gap,
                 "seconds": publication.phase_seconds,
             },

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pacs.errors import DeadlineExceeded, PublicationFailed, ServiceFailed
 from pacs.pb import control_pb2 as pb
 from pacs.runtime.config import RunConfig
+from pacs.transport.manifest import joined_digest
 from services.control.agents import Agent, AgentRegistry
 
 __all__ = ["Publication", "Publisher"]
@@ -33,6 +34,7 @@ class Publication:
     """What a publication came to.
 
     Args:
+        weights: digest of all tensors that arrived.
         max_logprob_gap: largest |engine − learner| over the probe and all replicas, nats.
         phase_seconds: time of each phase.
         version_steps: batches behind each of the last versions.
@@ -40,6 +42,7 @@ class Publication:
     """
 
     policy_version: int
+    weights: str = ""
     max_logprob_gap: float = 0.0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     version_steps: dict[int, int] = field(default_factory=dict)
@@ -86,7 +89,7 @@ class Publisher:
             async with self._phase(publication, "connect"):
                 await self._connect(learner, replicas)
             async with self._phase(publication, "transfer"):
-                await self._transfer(learner, replicas, policy_version, tensors, adapters)
+                publication.weights = await self._transfer(learner, replicas, policy_version, tensors, adapters)
             async with self._phase(publication, "verify"):
                 publication.max_logprob_gap = await self._verify(learner, replicas)
             async with self._phase(publication, "resume"):
@@ -140,7 +143,8 @@ class Publisher:
         policy_version: int,
         tensors: Sequence[pb.TensorMeta],
         adapters: pb.Adapters | None,
-    ) -> None:
+    ) -> str:
+        """Send the tensors and compare what arrived; returns their joined digest."""
         command = pb.TransferWeights(
             policy_version=policy_version,
             tensors=tensors,
@@ -150,6 +154,9 @@ class Publisher:
         sent, *received = await self._together(
             self._one("transfer", agent, pb.Command(transfer_weights=command)) for agent in (learner, *replicas)
         )
+        if len(sent.digests) != len(tensors):
+            reason = f"the learner must send a digest for each of {len(tensors)} tensors, got {len(sent.digests)}"
+            raise PublicationFailed("transfer", learner.agent_id, reason)
         for replica, result in zip(replicas, received, strict=True):
             wrong = [m.name for m, a, b in zip(tensors, sent.digests, result.digests, strict=False) if a != b]
             if wrong or len(result.digests) != len(sent.digests):
@@ -158,6 +165,7 @@ class Publisher:
                     f"{len(sent.digests)} different (first: {wrong[:3]}) and {len(result.digests)} digests"
                 )
                 raise PublicationFailed("transfer", replica.agent_id, reason)
+        return joined_digest(dict(zip((tensor.name for tensor in tensors), sent.digests, strict=True)))
 
     async def _verify(self, learner: Agent, replicas: Sequence[Agent]) -> float:
         """Compare the probe's log-probs; returns the largest difference, nats."""

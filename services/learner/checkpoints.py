@@ -53,7 +53,8 @@ class Checkpoints:
         final = self._directory / f"step-{state.step:08d}"
         temporary = final.with_suffix(".tmp")
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        _make_durable(self._directory)
+        temporary.mkdir()
         write_engine(temporary)
         (temporary / MARKER).write_text(json.dumps(_to_json(state), indent=1))
         _sync_tree(temporary)
@@ -108,6 +109,14 @@ def _from_json(value: dict[str, Any]) -> CheckpointState:
         reference_epoch=int(value["reference_epoch"]),
         trained=TrainedSequences.from_json(value["trained"]),
     )
+
+
+def _make_durable(directory: Path) -> None:
+    """Make a folder and what is missing above it; a new folder's name is kept by the one that holds it."""
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        _sync(path.parent)
 
 
 def _sync_tree(directory: Path) -> None:

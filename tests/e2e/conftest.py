@@ -67,10 +67,11 @@ class LocalRun:
     def output(self) -> str:
         return self._output.read_text()
 
-    def history(self, kind: str) -> list[dict]:
+    def history(self, *kinds: str) -> list[dict]:
+        """Entries of these kinds, oldest first."""
         file = self.path / "metrics.jsonl"
         entries = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-        return [e for e in entries if e["kind"] == kind]
+        return [e for e in entries if e["kind"] in kinds]
 
     @property
     def summary(self) -> dict:

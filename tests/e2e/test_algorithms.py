@@ -7,7 +7,9 @@ from tests.e2e.conftest import balances
 pytestmark = pytest.mark.e2e
 
 STEPS = 12
-LEAST_GAIN = 0.03  # of 300 problems; the standard error of a difference is 0.04, gains of 0.16 to 0.24 were seen
+# Of 300 problems, each sampled once before and once after: the standard error of the difference is about 0.04, so a
+# policy that learned nothing would pass one time in fifteen. Gains of 0.15 to 0.24 were seen.
+LEAST_GAIN = 0.06
 ALGORITHMS = {
     "pacs": (),
     # Against a kept reference samples pull less the better they fit: it takes longer.

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: TID253
 
 from pacs.errors import BadInput, ServiceFailed
 from pacs.testing import make_config, make_labeled_group
+from services.learner import deepspeed_engine
 from services.learner.batches import make_batch
 from services.learner.deepspeed_engine import DeepSpeedEngine
 
@@ -193,6 +194,14 @@ def test_the_learning_rate_warms_up(start, batch):
     engine = start(**{"learner.warmup_steps": 4})
     rates = [train(engine, batch, seed).learning_rate for seed in range(6)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+
+
+@pytest.mark.parametrize("offload", [True, False])
+def test_the_reference_hears_where_it_is_to_be_kept(start, monkeypatch, offload):
+    told = []
+    monkeypatch.setattr(deepspeed_engine, "ReferenceSnapshot", lambda _, **settings: told.append(settings["offload"]))
+    start(**{"algorithm.reference": "manual", "reset.offload": offload})
+    assert told == [offload]
 
 
 def test_a_resumed_engine_goes_on_bit_by_bit(start, batch, tmp_path):

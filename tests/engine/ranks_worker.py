@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch  # noqa: TID253  # every scenario is about its tensors
 from gradient_scenario import gradients
+from reset_scenario import SNAPSHOT, References, kept_whole, others_reference, rewarmed
 from value_scenario import values
 from whole_groups import load_policy, token_logprobs_of, whole_group_gradient
 
@@ -123,7 +124,8 @@ def autograd_gradient(model_path, groups):
     gradient, logp_B, _ = whole_group_gradient(model, batch)
     with torch.no_grad():
         first_1L, _ = token_logprobs_of(model, batch, np.array([0]))
-    return gradient, {name: p.detach() for name, p in model.named_parameters()}, logp_B, first_1L[0]
+    first_T = first_1L[0, : len(batch.token_ids_B[0]) - 1]  # without the padding
+    return gradient, {name: p.detach() for name, p in model.named_parameters()}, logp_B, first_T
 
 
 def first_step(scenario):
@@ -317,33 +319,31 @@ def reset(scenario):
 
 def reference(scenario):
     """A snapshot through training, checkpoint and reload: its log-probs stay, the policy's weights are not touched."""
-    folder, result = Path(scenario.spec["folder"]), {}
-    snapshot = {"algorithm.reference": "manual"}
-    batch = make_batch(scenario.batch(5))
-    parts = np.array_split(np.arange(len(batch)), 2)
-    with scenario.engine(**snapshot) as (engine, _):
+    folder, result, references = Path(scenario.spec["folder"]), {}, References(scenario)
+    with scenario.engine(**SNAPSHOT) as (engine, local):
         if engine is not None:
             engine.take_reference()
-            first = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
-            handler = LearnerHandler(scenario.config(**snapshot), engine)
+            first = result["first"] = references.of_policy(engine)
+            handler = LearnerHandler(scenario.config(**SNAPSHOT), engine)
             result["at_first"] = engine.at_reference
             trained = _train_twice(handler, scenario, engine)
             result["at_reference"] = engine.at_reference
-            kept = [of_part.sum_B.tolist() for of_part in engine.reference_logprobs(batch, parts)]
-            result["kept"] = kept == first
-            result["policy_moved"] = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts] != first
-            result["policy_kept"] = digest(weights(engine)) == trained
+            moved = references.of_policy(engine)  # after a forward pass stage 3 keeps small parameters whole
+            result["policy_moved"] = moved != first
+            result["kept_whole"] = kept_whole(local)
+            result["kept"] = references.of_reference(engine) == first
+            result["policy_kept"] = references.of_policy(engine) == moved and digest(weights(engine)) == trained
             folder.mkdir(parents=True)
             engine.save(folder)
             result["went_on"] = _train_twice(handler, scenario, engine)
             engine.take_reference()
-            now = [engine.logprobs(batch, rows).sum_B.tolist() for rows in parts]
-            result["taken"] = [r.sum_B.tolist() for r in engine.reference_logprobs(batch, parts)] == now != first
-    with scenario.engine(**snapshot) as (engine, _):
+            now = references.of_policy(engine)
+            result["taken"] = references.of_reference(engine) == now != first
+    with scenario.engine(**SNAPSHOT) as (engine, _):
         if engine is not None:
             engine.load(folder)
-            result["loaded"] = [r.sum_B.tolist() for r in engine.reference_logprobs(batch, parts)] == first
-            handler = LearnerHandler(scenario.config(**snapshot), engine)
+            result["loaded"] = references.of_reference(engine) == first
+            handler = LearnerHandler(scenario.config(**SNAPSHOT), engine)
             result["continued"] = _train_twice(handler, scenario, engine)
     return result
 
@@ -420,7 +420,9 @@ PLAYED = (
     other_world,
     not_finite,
     reset,
+    rewarmed,
     reference,
+    others_reference,
     values,
 )
 SCENARIOS = {f.__name__: f for f in PLAYED}

@@ -9,6 +9,7 @@ import pytest
 from pacs.errors import DeadlineExceeded, PublicationFailed
 from pacs.pb import control_pb2 as pb
 from pacs.testing import make_config
+from pacs.transport.manifest import joined_digest
 from services.control.agents import AgentRegistry
 from services.control.publication import Publisher
 from tests.control_fakes import NEVER, PROBE, TENSORS, attached, logprobs
@@ -43,6 +44,24 @@ async def test_the_phases_come_in_order_on_every_participant():
     assert order == [*["pause"] * 2, *OPENING, *CONNECT * 3, *TRANSFER * 3, *["probe"] * 3, *["resume"] * 2]
     assert list(done.phase_seconds) == ["pause", "connect", "transfer", "verify", "resume"]
     assert (done.policy_version, done.max_logprob_gap) == (1, 0.0)
+
+
+async def test_what_arrived_is_told_in_one_digest_whatever_the_order_of_its_tensors():
+    agents, said = AgentRegistry(), []
+    async with attached(agents, *ALL):
+        for tensors in (TENSORS, TENSORS[::-1], TENSORS[:1]):
+            said.append((await make_publisher(agents).publish(1, tensors)).weights)
+    assert said[0] == said[1] == joined_digest({t.name: f"digest of {t.name}" for t in TENSORS})
+    assert said[0] != said[2] != joined_digest({})
+
+
+async def test_a_learner_that_tells_too_few_digests_is_named():
+    agents = AgentRegistry()
+    few = {"transfer_weights": pb.CommandResult(digests=["digest of embed"])}
+    async with attached(agents, *ALL, scripts=dict.fromkeys(ALL, few)):
+        failure = await fails(make_publisher(agents))
+    assert "at learner-0" in str(failure)
+    assert "a digest for each of 2 tensors, got 1" in str(failure)
 
 
 @pytest.mark.parametrize("adapters", [None, pb.Adapters(rank=8, alpha=16.0, base="f1")])

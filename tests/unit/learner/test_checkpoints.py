@@ -1,4 +1,6 @@
 import json
+import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -63,6 +65,43 @@ def test_the_state_is_written_last_so_that_the_engine_cannot_miss_it(tmp_path):
     seen = []
     Checkpoints(tmp_path, 1).save(state(1), lambda directory: seen.append(sorted(p.name for p in directory.iterdir())))
     assert seen == [[]]
+
+
+class Disk:
+    """What was done to it, in order: `synced` or `renamed`, with the path as it was then."""
+
+    def __init__(self, monkeypatch):
+        self.acts = []
+        fsync, rename = os.fsync, os.rename
+
+        def recording_fsync(descriptor):
+            self.acts.append(("synced", Path(f"/proc/self/fd/{descriptor}").readlink()))
+            fsync(descriptor)
+
+        def recording_rename(source, target, **options):
+            self.acts.append(("renamed", Path(source)))
+            rename(source, target, **options)
+
+        monkeypatch.setattr(os, "fsync", recording_fsync)
+        monkeypatch.setattr(os, "rename", recording_rename)
+
+
+def test_every_file_and_folder_is_on_the_disk_before_the_name_that_says_so(tmp_path, monkeypatch):
+    written, checkpoints = set(), tmp_path / "run" / "checkpoints"
+
+    def write_engine(directory):
+        write()(directory)
+        (directory / "engine" / "deeper").mkdir()
+        (directory / "engine" / "deeper" / "moments.bin").write_text("moments")
+        written.update([directory, *directory.rglob("*"), directory / MARKER])
+
+    disk = Disk(monkeypatch)
+    final = Checkpoints(checkpoints, keep=1).save(state(1), write_engine)
+    renamed = disk.acts.index(("renamed", final.with_suffix(".tmp")))
+    assert len(written) == 6
+    assert {path for act, path in disk.acts[:renamed] if act == "synced"} >= written
+    assert ("synced", checkpoints) in disk.acts[renamed:], "the new name"
+    assert {("synced", tmp_path), ("synced", tmp_path / "run")} <= set(disk.acts), "folders that hold new folders"
 
 
 @pytest.mark.parametrize(

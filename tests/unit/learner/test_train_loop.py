@@ -399,6 +399,12 @@ def test_a_reset_keeps_the_optimizer_if_told_so(tmp_path):
     assert learner.link.epochs == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("warm_up", [True, False])
+def test_a_reset_warms_up_anew_only_if_told_so(tmp_path, warm_up):
+    learner = resetting(tmp_path, came(*range(6)), reset__warm_up=warm_up).run()
+    assert learner.acts("reset") == [f"reset warm_up={warm_up}"]
+
+
 def test_a_run_killed_right_after_a_reset_does_not_do_it_twice(tmp_path):
     first = resetting(tmp_path, [*came(*range(4)), Killed()], run__max_steps=4)
     with pytest.raises(Killed):

@@ -210,7 +210,7 @@ def test_first_step_equals_whole_batch_autograd(outcome):
 
 @each(FIRST_STEPS)
 def test_untouched_policy_scores_zero(outcome):
-    assert outcome["noise_floor"] < 1e-4
+    assert outcome["noise_floor"] == 0, "no bit depends on what a row passes with, or on which rank"
 
 
 @each([*FIRST_STEPS, (BFLOAT16, "first-3")])

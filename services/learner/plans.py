@@ -22,8 +22,8 @@ PASS_SHARE = 32  # of a micro-batch's budget is what a forward and backward pass
 ROW_MULTIPLE = 16
 """Rows are padded to a multiple of so many tokens.
 
-Where a row's padded length is no multiple of 16, the blocks in which attention adds up depend on it (torch on x86), and
-so would its log-probs; see docs/design/0014-rows-of-sixteen.md.
+Where a row's padded length is no multiple of 16, the blocks in which attention adds up depend on it (torch on a CPU),
+and so would its log-probs; see docs/design/0014-rows-of-sixteen.md.
 """
 
 

@@ -19,6 +19,15 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as the learner does, before 
 
 
 @pytest.fixture(scope="session")
+def rounds_alike():
+    """Whether a row's bits may not depend on what it passes with: MKL's attention products do without AVX-512."""
+    import torch
+
+    intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    return intel and torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+@pytest.fixture(scope="session")
 def anyio_backend():
     """One event loop for a module's engine and its tests."""
     return "asyncio"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch  # noqa: TID253 - tensors are what this package computes on
+import torch.nn.functional as F  # noqa: TID253
 from torch import Tensor  # noqa: TID253
 from torch.autograd.function import once_differentiable  # noqa: TID253
 
@@ -14,6 +15,10 @@ __all__ = ["TokenLogprobs", "check_inputs", "token_logprobs"]
 
 CHUNK_TOKENS = 1024
 """With a vocabulary of 150,000 a chunk's float32 logits take 0.6 GB."""
+
+
+LEAST_ROWS = 16
+"""Products of fewer rows go through kernels that round otherwise: docs/design/0014-rows-of-sixteen.md."""
 
 
 class TokenLogprobs(NamedTuple):
@@ -25,8 +30,16 @@ class TokenLogprobs(NamedTuple):
 
 def _logits(hidden_CD: Tensor, weight_VD: Tensor, temperature: float) -> Tensor:
     """Multiply as the model would, then go on in float32 or better: sums of log-softmax add rounding up."""
-    logits_CV = hidden_CD @ weight_VD.T
+    logits_CV = _product(hidden_CD, weight_VD.T)
     return logits_CV.to(torch.promote_types(logits_CV.dtype, torch.float32)).div_(temperature)
+
+
+def _product(rows_CK: Tensor, matrix_KN: Tensor) -> Tensor:
+    """Multiply so that a row's result has the same bits with few other rows as with many."""
+    rows = len(rows_CK)
+    if rows < LEAST_ROWS:
+        rows_CK = F.pad(rows_CK, (0, 0, 0, LEAST_ROWS - rows))
+    return (rows_CK @ matrix_KN)[:rows]
 
 
 def _chunks(tokens: int, chunk_tokens: int) -> Iterator[slice]:
@@ -85,7 +98,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             grad_CV.scatter_add_(-1, token_T[rows, None], torch.ones_like(normalizer_T[rows, None]))
             grad_CV = grad_CV.mul_(grad_T[rows, None] / ctx.temperature).to(hidden_TD.dtype)
             if grad_hidden_TD is not None:
-                grad_hidden_TD[rows] = grad_CV @ weight_VD
+                grad_hidden_TD[rows] = _product(grad_CV, weight_VD)
             if grad_weight_VD is not None:
                 grad_weight_VD += grad_CV.T @ hidden_TD[rows]
         if grad_weight_VD is not None:
@@ -117,14 +130,14 @@ def token_logprobs(
     """Compute log softmax(hidden · weightᵀ / temperature) at the given tokens, chunk by chunk.
 
     Differentiable once with respect to hidden_TD and weight_VD; the backward pass computes each chunk's logits again.
-    No tensor larger than chunk_tokens × V or V × D is made besides the gradient of hidden_TD.
+    No tensor larger than max(16, chunk_tokens) × V or V × D is made besides the gradient of hidden_TD.
 
     Args:
         hidden_TD: final hidden states, at the positions that predict token_T.
         weight_VD: the output projection (lm_head), of the same dtype; whole, also during the backward pass.
         token_T: int64, the tokens that followed.
         temperature: divides the logits.
-        chunk_tokens: tokens whose logits exist at one time.
+        chunk_tokens: tokens whose logits exist at one time; fewer than 16 take the room of 16.
         with_entropy: compute the entropy of each predicted distribution too; it has no gradient.
 
     Returns:

@@ -13,18 +13,28 @@ from pacs.local.ports import free_port
 
 HERE = Path(__file__).parent
 WORLD_SECONDS = 420.0
+LONGEST_TRIED = 512  # tokens; a row's softmax is over blocks of as many
 EOS_TOKENS = [2, 7]  # two, as many instruction-tuned models have
 
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")  # as the learner does, before anything here multiplies
 
 
 @pytest.fixture(scope="session")
-def rounds_alike():
-    """Whether a row's bits may not depend on what it passes with: MKL's attention products do without AVX-512."""
+def alike_tokens():
+    """Tokens up to which this CPU's products give a row the same bits, however long it and its company are padded."""
     import torch
 
-    intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    return intel and torch.backends.mkl.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    generator = torch.Generator().manual_seed(0)
+    weights_LL = torch.rand(LONGEST_TRIED, LONGEST_TRIED, generator=generator).tril()  # as attention's, row by row
+    values_LD = torch.randn(LONGEST_TRIED, 32, generator=generator)
+    lengths = range(16, LONGEST_TRIED + 1, 16)
+    products = {padded: weights_LL[:padded, :padded] @ values_LD[:padded] for padded in lengths}
+    alike = 0
+    for padded in lengths:
+        if not all(torch.equal(products[padded][:shorter], products[shorter]) for shorter in range(16, padded, 16)):
+            break
+        alike = padded
+    return alike
 
 
 @pytest.fixture(scope="session")

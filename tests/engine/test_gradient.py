@@ -2,9 +2,9 @@
 
 Two passes, micro-batches and ranks change the order of additions and nothing else, so the two gradients agree to 1e-6:
 in float64 (DeepSpeed reduces and keeps them in float32), and in float32 too, though both are 1.4e-5 to 3.3e-5 off the
-true gradient there. For a log-prob has the same bits whatever its row passes with (`test_rows_round_alike.py`; without
-AVX-512 it has not, and they agree to 5e-6); the one pass is by autograd alone, on rows padded to the learner's
-multiples, and adds log-probs up in float64.
+true gradient there. For a log-prob has the same bits whatever its row passes with (`test_rows_round_alike.py`; on a CPU
+whose products of so many tokens have not, they agree to 5e-6); the one pass is by autograd alone, on rows padded to
+the learner's multiples, and takes log-softmax and sums in float64.
 """
 
 import json
@@ -23,6 +23,7 @@ STAGES = (0, 1, 2, 3)
 MICROBATCH_TOKENS = 192
 MOVED = 0.02  # of a weight's standard deviation
 SHORTEST, MEDIAN, LONGEST = 2, 24, 140  # tokens of a response
+LONGEST_ROW = 160  # tokens, with its prompt and its padding
 SPREAD = 0.64  # of the logarithm: the 99th percentile is ten times the 10th
 
 
@@ -144,8 +145,9 @@ def test_the_learner_finds_the_gradient_of_whole_groups(outcomes, way, ranks, st
 
 @EVERY
 @WAYS
-def test_in_single_precision_too_and_as_near_the_true_gradient(outcomes, cases, rounds_alike, way, ranks, stage, size):
+def test_in_single_precision_too_and_as_near_the_true_gradient(outcomes, cases, alike_tokens, way, ranks, stage, size):
     outcome = outcomes["float32", way, ranks, stage, size]
+    rounds_alike = alike_tokens >= LONGEST_ROW
     assert outcome["off_single_pass"] < (1e-6 if rounds_alike else 5e-6)
     if way == "one_pass" and rounds_alike:
         assert outcome["off_logp"] == 0, "the pass with gradient rounds as the one without, in any packing"
@@ -181,3 +183,4 @@ def test_the_case_is_a_hard_one(cases, size):
     score, lengths = np.array(cases[size]["score"]), np.array(cases[size]["lengths"])
     assert np.abs(score).mean() > 0.1, "the policy has moved off the reference"
     assert lengths.max() / lengths.min() > 8
+    assert max(len(group["prompt"]) for group in cases[size]["groups"]) + lengths.max() <= LONGEST_ROW

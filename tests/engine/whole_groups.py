@@ -28,16 +28,19 @@ def padded(batch, rows):
 
 
 def token_logprobs_of(model, batch, rows):
-    """Log-probs of tokens 1…L-1 of some rows, from all of their logits, and which of them are of the response."""
+    """Log-probs of tokens 1…L-1 of some rows, from all of their logits, and which of them are of the response.
+
+    In float64 from the model's logits on: what log-softmax and sums round to here is not what is compared.
+    """
     ids_bL, inside_bL, response_bL = padded(batch, rows)
     logits_bLV = model(input_ids=ids_bL, attention_mask=inside_bL.long()).logits[:, :-1]
-    return logits_bLV.log_softmax(-1).gather(-1, ids_bL[:, 1:, None]).squeeze(-1), response_bL[:, 1:]
+    return logits_bLV.double().log_softmax(-1).gather(-1, ids_bL[:, 1:, None]).squeeze(-1), response_bL[:, 1:]
 
 
 def response_logprobs(model, batch, rows):
-    """Their sums over each response, nats, in float64: what a sum rounds to is not what is compared."""
+    """Their sums over each response, nats."""
     logp_bL, response_bL = token_logprobs_of(model, batch, rows)
-    return (logp_bL.double() * response_bL).sum(-1)
+    return (logp_bL * response_bL).sum(-1)
 
 
 def group_rows(batch):

@@ -5,12 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from services.learner.plans import padded_length
+
 pytestmark = pytest.mark.engine
 
 MODEL = Path(__file__).resolve().parents[2] / "examples" / "models" / "tiny-arithmetic"
 PROMPT_TOKENS = 9
 LENGTHS = [1, 2, 5, 6, 7, 8, 22, 23, 24, 39, 40, 70, 120, 182, 183, 250]  # of responses: about all the kernels' blocks
-PADDED = [-(-(PROMPT_TOKENS + length) // 16) * 16 for length in LENGTHS]
+PADDED = padded_length(PROMPT_TOKENS + np.array(LENGTHS)).tolist()
 
 
 @pytest.fixture(scope="module")
